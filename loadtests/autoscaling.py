@@ -102,7 +102,7 @@ class Case:
 
 
 def play(case: Case, tables: SimulatedTables) -> Row:
-    """One run to its end."""
+    """Play one case to its end, and return its row."""
     began_s = process_time()
     load = WORKLOADS[case.workload]
     instants = load.instants(case.seed, case.share)
@@ -130,7 +130,7 @@ def _oracle(instants: Seconds, rows: int) -> Oracle:
 
 
 def filled(models: Iterable[ScaledModel]) -> SimulatedTables:
-    """With the capacity of every variant of these: half a minute each."""
+    """Return tables with the capacity of every variant of these models: half a minute each."""
     tables = SimulatedTables()
     for model in models:
         world = ScaledWorld((model,))
@@ -141,7 +141,7 @@ def filled(models: Iterable[ScaledModel]) -> SimulatedTables:
 
 
 def main() -> int:
-    """0 where ours keeps its promises on all that was run, else 1."""
+    """Return 0 if our policy keeps its promises on all that was run, else 1."""
     asked = _arguments()
     cases = [
         Case(workload, policy, asked.seed, start_s, asked.variants, asked.share)

@@ -90,7 +90,7 @@ class Finding:
 
 
 def main() -> int:
-    """0 where every promise was kept and every run can be believed, 1 where not, 2 where one could not be
+    """Return 0 if every promise was kept and every run can be believed, 1 if not, 2 if a run could not be
     made."""
     asked = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 150)
@@ -117,7 +117,7 @@ def main() -> int:
 
 
 def settings(cast: Cast, profiles: Path) -> dict[str, Any]:
-    """One model on the slices of its cast, of which SPOT may be taken away."""
+    """Return the settings: one model on the slices of its cast; SPOT slices may be taken away."""
     return {
         "server": {"host": "127.0.0.1"},
         "slices": cast.slices(SPOT),
@@ -128,7 +128,7 @@ def settings(cast: Cast, profiles: Path) -> dict[str, Any]:
 
 
 def play(scenario: Scenario, seconds: float, seed: int, profiles: Path) -> Finding:
-    """Return the scenario on a gateway of its own; FULL load for so many seconds. Errors as `Living`."""
+    """Play the scenario on a gateway of its own, with FULL load for `seconds`. Errors as in `Living`."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as made:
         folder = Path(made)
         cast = waiting(folder, seed)
@@ -173,7 +173,7 @@ def judge(name: str, record: Record, fault: Fault, slo_ms: float, voids: Sequenc
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:
-    """A row for each scenario, what its refusals said, and what was broken."""
+    """Show a row for each scenario, what its refusals said, and which promises it broke."""
     table = Table(title="a fault in a live scale-up, open loop")
     for column in ("fault", "what"):
         table.add_column(column)
@@ -199,7 +199,8 @@ def show(findings: Sequence[Finding], console: Console) -> None:
 
 
 def replicas(there: Living) -> Mapping[str, Any]:
-    """Return why the model has as many as it has; ConnectionError where nobody says."""
+    """Return why the model has as many replicas as it has. Raises ConnectionError if the gateway does not
+    say."""
     status, told = there.ask("GET", f"/v2/models/{WAITING}/explain")
     if status != 200:
         raise ConnectionError(f"GET /v2/models/{WAITING}/explain answers {status}: {told}")
@@ -208,7 +209,7 @@ def replicas(there: Living) -> Mapping[str, Any]:
 
 
 def _struck(scenario: Scenario, there: Living, fault: Fault) -> None:
-    """The fault, and then until the count is right again."""
+    """Strike, and wait until the count is right again."""
     scenario.strike(there, fault)
     right_s = 0.0
 
@@ -236,7 +237,7 @@ def _new_worker(there: Living, fault: Fault, old: Sequence[str]) -> tuple[str, i
 
 
 def _at(fault: Fault, what: str, *, answers: bool = True) -> None:
-    """It comes now; `answers`: what dies has requests, which may be lost with it."""
+    """Note that the fault comes now. `answers`: what dies has requests, which may be lost with it."""
     fault.what, fault.move.order_s = what, time.monotonic()
     if answers:
         fault.move.faults_s.append(fault.move.order_s)
@@ -275,7 +276,7 @@ def _gateway_killed(there: Living, fault: Fault) -> None:
 
 
 def _ready(there: Living) -> set[str]:
-    """Slices whose replica gets batches."""
+    """Return the slices with a replica that gets batches."""
     status, told = there.ask("GET", "/v2/status")
     if status != 200:
         raise ConnectionError(f"GET /v2/status answers {status}: {told}")

@@ -87,7 +87,7 @@ class Trace:
 
 
 def main() -> int:
-    """0 where all rounds can be believed, 1 where one cannot, 2 where one could not be made."""
+    """Return 0 if all rounds can be believed, 1 if one cannot, 2 if one could not be made."""
     asked = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 160)
     rounds: list[Round] = []
@@ -117,9 +117,11 @@ def main() -> int:
 
 
 def learn(cast: Cast, profiles: Path) -> Known:
-    """Return what the variants can do, and what is needed to judge their answers, asked of a gateway that has
-    the model everywhere; then tables of what replicas carry, made by one that scales it. Profiles and tables
-    are there for all that follow. Errors as `gateway.started`."""
+    """Return what the variants can do, and what is needed to judge their answers.
+
+    A gateway that has the model everywhere tells it. A gateway that scales the model then makes tables of
+    what replicas carry. Profiles and tables are there for all that follow. Errors as in `gateway.started`.
+    """
     with serving(cast, PEAK, profiles) as gateway:
         known = cast.known(gateway, Place(0, 1, profiles))
         for variant in known.accuracy:
@@ -138,7 +140,7 @@ def trace_of(cast: Cast, known: Known, day_s: float, seed: int) -> Trace:
 
 @contextlib.contextmanager
 def serving(cast: Cast, provision: str, profiles: Path) -> Iterator[Gateway]:
-    """A gateway of this provision that is at rest, all its variants loaded."""
+    """Yield a gateway of this provision that is at rest, with all its variants loaded."""
     scaled = provision != PEAK
     entry = cast.entry({"min": 1, "max": cast.most} if scaled else None)
     sections = {"scaling": {"policy": provision}} if scaled else {}
@@ -182,14 +184,14 @@ def play(cast: Cast, provision: str, known: Known, trace: Trace, profiles: Path)
 
 
 def _held(record: Record, course: Course, span_s: float) -> tuple[list[Count], float]:
-    """Changes of the count in seconds of the day, and the replica-seconds of the day."""
+    """Return the changes of the count in seconds of the day, and the replica-seconds of the day."""
     start_s = record.start_ns / 1e9
     counts = changes([Count(one.at_s - start_s, one.count) for one in course.counts])
     return counts, held_seconds(counts, 0.0, span_s)
 
 
 def _misread(course: Course) -> list[str]:
-    """Where readings of the count do not come to what the gateway says that it cost."""
+    """Return a sentence if the readings of the count do not add up to the cost that the gateway states."""
     if course.fault:
         return [course.fault]
     counts = course.counts

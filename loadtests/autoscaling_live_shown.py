@@ -25,7 +25,7 @@ _BIN_S = 2.0
 
 
 def show(rounds: Sequence[Round], console: Console) -> None:
-    """A row for each day, and why not to believe one."""
+    """Show a row for each day, and why not to believe it."""
     table = Table(title="one day, live, open loop; latency from the due time")
     for heading in HEADINGS:
         table.add_column(heading)
@@ -38,7 +38,7 @@ def show(rounds: Sequence[Round], console: Console) -> None:
 
 
 def cells(one: Round) -> list[str]:
-    """Of its row, under HEADINGS."""
+    """Return the cells of the round's row, under HEADINGS."""
     found = one.figures
     answered = sum(found.variants.values())
     by = ", ".join(f"{name} {count / answered:.0%}" for name, count in found.variants.items())
@@ -51,13 +51,13 @@ def cells(one: Round) -> list[str]:
 
 
 def write_csv(rounds: Sequence[Round], path: Path) -> None:
-    """The table, with a heading."""
+    """Write the table as CSV, with a heading."""
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([HEADINGS, *map(cells, rounds)])
 
 
 def write_markdown(rounds: Sequence[Round], path: Path) -> None:
-    """The table, as it stands in documents."""
+    """Write the table as it stands in documents."""
     rules = ["---", "---", *["---:"] * 7, "---", "---"]
     rows = [HEADINGS, rules, *map(cells, rounds)]
     path.write_text("".join(f"| {' | '.join(row)} |\n" for row in rows))

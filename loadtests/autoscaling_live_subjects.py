@@ -63,11 +63,11 @@ class Waiting:
         self.spec = load_model(self.home)
 
     def requests(self, accuracy_min: float | None = None, variant: str = "") -> list[bytes]:  # noqa: ARG002
-        """One row each; of one variant, nobody asks for another."""
+        """Return requests of one row each; there is one variant, so no request asks for another."""
         return [_request(float(number)) for number in range(16)]
 
     def learn(self, gateway: Gateway, variant: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def right(self, turn: int, variant: str, outputs: Floats) -> int:  # noqa: ARG002
         """Return whether the number that was sent came back."""
@@ -88,7 +88,7 @@ class Cast:
     known: Callable[[Gateway, Place], Known]
 
     def slices(self, spot: int = 0) -> list[dict[str, object]]:
-        """As `slices:` of penstock.yaml; the last `spot` of them may be taken away."""
+        """Return the slices, as in `slices:` of penstock.yaml; the last `spot` of them may be taken away."""
         shares = {"cores": self.cores} if self.cores else {}
         firm = self.most - spot
         return [
@@ -102,7 +102,7 @@ class Cast:
         ]
 
     def entry(self, replicas: Mapping[str, int] | None) -> dict[str, object]:
-        """As `models:` has it; without `replicas` every slice always has the model."""
+        """Return the model as `models:` has it; without `replicas` every slice always has the model."""
         terms = self.subject.terms
         names = [variant.name for variant in self.subject.spec.variants]
         served: dict[str, object] = {"path": str(self.home), "slo_ms": terms.slo_ms, "variants": names}
@@ -112,8 +112,8 @@ class Cast:
 
 
 def minilm(folder: Path, seed: int) -> Cast:  # noqa: ARG001  (it needs no folder)
-    """Two slices of one core each: as many as there are here. The variants carry what two replicas of the
-    most accurate do not."""
+    """Return a cast of two slices of one core each, as many cores as there are here. The variants carry a
+    load that two replicas of the most accurate variant do not."""
     subject = Summaries(seed)
 
     def known(gateway: Gateway, place: Place) -> Known:
@@ -123,7 +123,7 @@ def minilm(folder: Path, seed: int) -> Cast:  # noqa: ARG001  (it needs no folde
 
 
 def waiting(folder: Path, seed: int) -> Cast:  # noqa: ARG001  (its questions are always the same)
-    """Six slices on no core of their own."""
+    """Return a cast of six slices without cores of their own."""
     subject = Waiting(folder)
     full = BATCH_MAX / (BATCH_MS + ROW_MS * BATCH_MAX) * 1e3
 

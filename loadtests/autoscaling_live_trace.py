@@ -27,10 +27,10 @@ class Shape:
 
 
 def day(shape: Shape, day_s: float, full: float) -> list[RateStep]:
-    """Return the steps of one day of `day_s` seconds, a cosine from night to night, in which the crowd's load
-    takes the place of the day's for FLASH_S. `full`: requests a second that one replica carries.
+    """Return the steps of one day of `day_s` seconds: a cosine from night to night. For FLASH_S the crowd's
+    load replaces the day's. `full`: requests a second that one replica carries.
 
-    ValueError for a day in which the crowd has no room.
+    Raises ValueError if the day has no room for the crowd.
     """
     from_s = FLASH_AT * day_s
     until_s = from_s + FLASH_S
@@ -52,13 +52,13 @@ def day(shape: Shape, day_s: float, full: float) -> list[RateStep]:
 
 
 def arrivals(steps: Sequence[RateStep], seed: int) -> Seconds:
-    """When its requests are due: Poisson under these rates, the same for the same seed."""
+    """Draw when requests are due: Poisson arrivals at these rates, the same for the same seed."""
     return draw(steps, POISSON_CV, np.random.default_rng(seed))
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """From `at_s` on there were so many."""
+    """There were `count` replicas from `at_s` on."""
 
     at_s: float
     count: int
@@ -85,14 +85,16 @@ class Round:
 
 
 def changes(counts: Sequence[Count]) -> list[Count]:
-    """Of readings in order of their times, the first and those that differ from the one before."""
+    """Return the first reading and those that differ from the one before; readings are in order of their
+    times."""
     return [*counts[:1], *(after for before, after in pairwise(counts) if after.count != before.count)]
 
 
 def held_seconds(counts: Sequence[Count], from_s: float, until_s: float) -> float:
-    """Replica-seconds between two instants: the integral of a count that is level until it changes.
+    """Return the replica-seconds between two instants: the integral of a count that is level until it
+    changes.
 
-    ValueError where nothing is known of the start.
+    Raises ValueError if nothing is known of the start.
     """
     if not counts or counts[0].at_s > from_s:
         raise ValueError(f"nobody counted before {from_s:g} s")

@@ -42,14 +42,15 @@ def read(text: str, name: str) -> float:
 
 
 def metrics(gateway: Gateway) -> str:
-    """As Prometheus reads them. OSError where nobody answers."""
+    """Return the metrics as Prometheus reads them. Raises OSError if the gateway does not answer."""
     with urlopen(f"http://{gateway.host}:{gateway.metrics_port}/metrics", timeout=30) as answer:
         text: str = answer.read().decode()
     return text
 
 
 def why(gateway: Gateway, model: str) -> str:
-    """Return how many replicas it has and why, as the gateway explains it. OSError where nobody answers."""
+    """Return how many replicas the model has and why, as the gateway explains it. Raises OSError if it does
+    not answer."""
     with urlopen(
         f"http://{gateway.host}:{gateway.rest_port}/v2/models/{model}/explain", timeout=30
     ) as answer:
@@ -97,8 +98,8 @@ class Machine:
         self._before = self._taken()
 
     def shares(self) -> Mapping[str, float]:
-        """Cores that `client`, `gateway` (with its workers) and `others` kept busy; as `cores.Usage`, of
-        processes that may end meanwhile."""
+        """Return how many cores `client`, `gateway` (with its workers) and `others` kept busy. As
+        `cores.Usage`, but for processes that may end meanwhile."""
         span_us = (time.monotonic() - self._since_s) * 1e6
         after = self._taken()
         found = {name: (after[name] - self._before[name]) / span_us for name in after}

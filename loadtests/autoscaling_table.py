@@ -35,7 +35,8 @@ class Row:
         )  # fmt: skip
 
     def dominates(self, other: "Row") -> bool:
-        """No more violations and no more replica-hours, less of one of them, and no less accurate."""
+        """Return whether this row has no more violations and replica-hours, less of one of them, and no less
+        accuracy."""
         ours, theirs = self.score, other.score
         if not isnan(ours.accuracy) and ours.accuracy < theirs.accuracy:
             return False
@@ -45,8 +46,8 @@ class Row:
 
 
 def table(rows: Sequence[Row]) -> Iterator[str]:
-    """Markdown, policies by loads: violations and replica-hours, with DOMINATED where another policy (the
-    oracle does not count) has less of both; then changes and the worst minute."""
+    """Yield Markdown, policies by loads: violations and replica-hours, then changes and the worst minute.
+    DOMINATED marks a policy if another one has less of both; the oracle does not count."""
     by = {(row.load, row.policy): row for row in rows}
     loads, policies = (list(dict.fromkeys(names)) for names in zip(*by, strict=True))
 
@@ -69,14 +70,14 @@ def table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def dominating(row: Row, rows: Sequence[Row]) -> Iterator[str]:
-    """Policies that dominate it."""
+    """Yield the policies that dominate the row."""
     for each in rows:
         if each.load == row.load and each.policy != ORACLE and each.dominates(row):
             yield each.policy
 
 
 def promises(rows: Sequence[Row]) -> Iterator[str]:
-    """What ours does not keep."""
+    """Yield the promises that our policy does not keep."""
     for ours in rows:
         if ours.policy != OURS:
             continue

@@ -35,7 +35,7 @@ class Workload:
     length_s: float = LENGTH_S
 
     def instants(self, seed: int, share: float = 1.0) -> Seconds:
-        """When requests come, from the first `share` of its length."""
+        """Return when requests come, from the first `share` of the workload's length."""
         rng = np.random.default_rng([seed, *self.name.encode()])
         steps = [*self.rates(rng)]
         kept = draw([RateStep(steps[0].rate, SETTLE_S), *steps], self.cv, rng)
@@ -85,13 +85,14 @@ def _sparse(rng: Generator) -> Sequence[RateStep]:
 
 
 def _sessions(rng: Generator) -> Sequence[RateStep]:
-    """None in the mean for three quarters of a minute, then as many for a quarter."""
+    """Return bursts: a rate of 0 for 45 s in the mean, then of 4 * SPARSE_MEAN for 15 s."""
     return mmpp((0.0, 4 * SPARSE_MEAN), (45.0, 15.0), HOUR_S, rng)
 
 
 def _completions(mean: float, length_s: float, rng: Generator) -> Sequence[RateStep]:
-    """Seconds on and off in turns: 73 % are empty, the fullest has 26 times the mean, gaps have a CV of 13:
-    the code trace of Azure's LLM service of 2023 (Patel et al., ISCA 2024; AzurePublicDataset)."""
+    """Return seconds on and off in turns: 73 % are empty, the fullest has 26 times the mean, gaps have a CV
+    of 13. So is the code trace of Azure's LLM service of 2023 (Patel et al., ISCA 2024;
+    AzurePublicDataset)."""
     on_s, off_s, sigma, second = 3.2, 8.7, 0.55, 0.0
     steps: list[RateStep] = []
     while second < length_s:
@@ -104,7 +105,8 @@ def _completions(mean: float, length_s: float, rng: Generator) -> Sequence[RateS
 
 
 def _conversation(rng: Generator) -> Sequence[RateStep]:
-    """Gaps of CV 1.09, under a rate that wanders by a fifth: the conversation trace of the same service."""
+    """Return steps with gaps of CV 1.09, under a rate that wanders by a fifth: the conversation trace of the
+    same service."""
     wander, steps = 0.0, []
     for _ in range(int(LENGTH_S / 10)):
         wander = 0.9 * wander + 0.2 * float(np.sqrt(1 - 0.9**2) * rng.standard_normal())

@@ -54,12 +54,13 @@ class BareModel:
         self.batch_max = batch_max
 
     def median_us(self, rows: int, repeats: int = REPEATS) -> float:
-        """l(rows): median latency of batches of so many rows; RuntimeError where the process is gone."""
+        """Return l(rows), the median latency of batches of `rows` rows. Raises RuntimeError if the process is
+        gone."""
         took_us = [int(each) for each in self._ask(f"{rows} {repeats + WARM_UP}").split()]
         return median(took_us[WARM_UP:] or took_us)  # of runs that nothing disturbed there may be few
 
     def capacity(self, slo_us: float) -> Capacity:
-        """Measured now; ValueError where no batch fits the SLO twice."""
+        """Measure the capacity now. Raises ValueError if no batch fits the SLO twice."""
         seen: dict[int, float] = {}
 
         def latency_us(rows: int) -> float:
@@ -74,7 +75,7 @@ class BareModel:
         return Capacity(largest, seen[largest], largest / seen[largest] * 1e6)
 
     def curve(self, repeats: int = REPEATS) -> list[float]:
-        """l(1), l(2), ... l(batch_max) in microseconds."""
+        """Return l(1), l(2), ... l(batch_max) in microseconds."""
         return [self.median_us(rows, repeats) for rows in range(1, self.batch_max + 1)]
 
     def _ask(self, line: str) -> str:
@@ -92,9 +93,9 @@ class BareModel:
 
 @contextlib.contextmanager
 def loaded(model: str, core: int) -> Iterator[BareModel]:
-    """One of the sample models, default variant, alone in a process on the core; ended afterwards.
+    """Yield a sample model, default variant, alone in a process on the core, and end it afterwards.
 
-    ValueError for a model that has no such cost; RuntimeError where its code cannot be loaded.
+    Raises ValueError if the model has no such cost, RuntimeError if its code cannot be loaded.
     """
     spec = read_spec(ROOT / "models" / model)
     command = [sys.executable, "-m", "loadtests.bare", model, "--core", str(core)]
@@ -111,7 +112,7 @@ def loaded(model: str, core: int) -> Iterator[BareModel]:
 
 
 def read_spec(folder: Path) -> ModelSpec:
-    """Return what loading the model takes, of its model.yaml; ValueError where its cost depends on the
+    """Return what loading the model takes, from its model.yaml. Raises ValueError if its cost depends on the
     content."""
     file = folder / "model.yaml"
     if not file.is_file():
@@ -139,7 +140,7 @@ def _variant(entry: Mapping[str, Any], folder: Path) -> VariantSpec:
 
 
 def main() -> int:
-    """Measures until its input ends."""
+    """Measure until the input ends."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("model")
     parser.add_argument("--core", type=int, default=0)

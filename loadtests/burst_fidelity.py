@@ -37,7 +37,7 @@ class MeasuredModel(VirtualModel):
     measured_us: tuple[float, ...] = ()
 
     def latency_us(self, rows: int, size: int = 0) -> int:  # noqa: ARG002  rows have none
-        """As measured, to the nearest microsecond."""
+        """Return the measured latency, to the nearest microsecond."""
         return round(self.measured_us[rows - 1])
 
 
@@ -59,7 +59,7 @@ class Twin:
 
 
 def main() -> int:
-    """0 where every seed has a valid run, 1 where not, 2 where nothing could be run."""
+    """Return 0 if every seed has a valid run, 1 if not, 2 if nothing could be run."""
     asked = _arguments()
     twins: list[Twin] = []
     try:
@@ -85,7 +85,7 @@ def main() -> int:
 
 
 def _tries(bed: Testbed, seed: int, asked: argparse.Namespace) -> Iterator[Twin]:
-    """Runs of one seed: until one is valid, or there were enough."""
+    """Yield runs of one seed until one is valid, or there were enough."""
     for _ in range(asked.tries):
         twin = run_twin(bed, asked.load, Course(asked.seconds, cv=asked.cv, contents=Contents(seed=seed)))
         yield twin
@@ -94,7 +94,7 @@ def _tries(bed: Testbed, seed: int, asked: argparse.Namespace) -> Iterator[Twin]
 
 
 def run_twin(bed: Testbed, load: float, course: Course) -> Twin:
-    """One run at `load` times the capacity, and its twin."""
+    """Play one run at `load` times the capacity, and its twin in virtual time."""
     bed.warm_up()
     curve_before, before = bed.bare.curve(REPEATS), bed.capacity()
     played = bed.play(load * before.rate, course)

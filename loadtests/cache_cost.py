@@ -64,13 +64,13 @@ class Quiet(Watch):
     """An observer that keeps nothing."""
 
     def cache_asked(self, model: str, result: str, took_us: int) -> None:
-        """Counted by who asked."""
+        """Do nothing: the client counts it."""
 
     def cache_looked(self, model: str, result: str, took_us: int) -> None:
-        """Nothing is shared here."""
+        """Do nothing: nothing is shared here."""
 
     def batch_done(self, batch: object, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:
-        """Nobody asks."""
+        """Do nothing: no client asks for it."""
 
 
 class Steadfast(CacheBenefit):
@@ -79,10 +79,10 @@ class Steadfast(CacheBenefit):
     __slots__ = ()
 
     def asked(self, took_us: float, answered: bool) -> None:
-        """Nothing is weighed."""
+        """Do nothing: nothing is weighed."""
 
     def computed(self, device_us: float, kept_us: float) -> None:
-        """Nothing is weighed."""
+        """Do nothing: nothing is weighed."""
 
 
 class Bench:
@@ -134,7 +134,7 @@ class House:
         self.cached._kept._kept["m"].worth = worth  # noqa: SLF001  nobody else may fix it
 
     async def cost_us(self, submit: Submit, calls: list[Call]) -> float:
-        """CPU of a call, from its submission to its answer."""
+        """Return the CPU time of a call, from its submission to its answer."""
         answered = 0
         done = asyncio.Event()
 
@@ -154,7 +154,7 @@ class House:
 
 
 async def in_process(kind: Kind, rounds: int) -> dict[str, float]:
-    """Microseconds of CPU a call, of the median round."""
+    """Return the microseconds of CPU per call, of the median round."""
     house = House(kind)
     numbers = count(1)
     costs: dict[str, list[float]] = {}
@@ -174,7 +174,7 @@ async def in_process(kind: Kind, rounds: int) -> dict[str, float]:
 
 
 def over_rest(rounds: int, server_core: int, client_core: int) -> dict[str, float]:
-    """Microseconds of gateway CPU a request, of the median round."""
+    """Return the microseconds of gateway CPU per request, of the median round."""
     question = digits_question()
     costs: dict[str, list[float]] = {}
     entry = model_entry("digits", variants=["linear"], default_variant="linear", slo_ms=SLO_US / 1000)
@@ -210,7 +210,7 @@ def _rest_cost_us(gateway: RunningGateway, load: wrk.Wrk) -> float:
 
 
 def main() -> int:
-    """0; 2 where wrk is asked for and not there."""
+    """Return 0, or 2 if wrk is asked for and not there."""
     mine = sorted(os.sched_getaffinity(0))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=9)

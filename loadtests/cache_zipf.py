@@ -84,14 +84,14 @@ class Subject:
 
 
 def zipf(keys: int, draws: int, exponent: float, seed: int) -> np.ndarray:
-    """Numbers below `keys`, the one of rank r in proportion to r ** -exponent."""
+    """Draw numbers below `keys`, with the number of rank r in proportion to r ** -exponent."""
     rng = np.random.default_rng(seed)
     shares = np.arange(1, keys + 1) ** -exponent
     return rng.choice(keys, draws, p=shares / shares.sum())
 
 
 def main() -> int:
-    """0 where every request was answered, 1 where some failed."""
+    """Return 0 if every request was answered, 1 if some failed."""
     asked = _arguments()
     entry = model_entry("minilm", variants=[asked.variant], default_variant=asked.variant, slo_ms=SLO_MS)
     cache = {"memory_mb": asked.memory_mb}

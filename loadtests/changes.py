@@ -68,7 +68,8 @@ class Scenario:
 
 
 def settings(folder: Path, profiles: Path) -> dict[str, Any]:
-    """Return the settings before every change; `digits` is a copy in `folder`, whose files may be touched."""
+    """Return the settings before every change. `digits` is a copy in `folder`, so its files may be
+    touched."""
     own = folder / DIGITS
     shutil.copytree(ROOT / "models" / DIGITS, own, ignore=shutil.ignore_patterns("__pycache__"))
     return {
@@ -81,7 +82,7 @@ def settings(folder: Path, profiles: Path) -> dict[str, Any]:
 
 
 def untrue(there: Living, after: Layout) -> list[str]:
-    """Return what of a layout is not in force, a sentence each."""
+    """Return a sentence for each part of the layout that is not in force."""
     told = there.placement()
     shares = {each["name"]: (each["cores"], each["threads"]) for each in told["slices"]}
     found = [] if told["progress"]["state"] == "steady" else [f"it is {told['progress']['state']} still"]
@@ -112,7 +113,7 @@ def _place(there: Living, move: Move, layout: Layout) -> str:
 
 
 def _follow(there: Living, move: Move, order: str) -> None:
-    """Until the placement ordered has ended."""
+    """Wait until the placement ordered has ended, and note how."""
     there.until(lambda: there.outcome(order) is not None, "end the move")
     outcome = there.outcome(order) or {}
     _end(move, DONE if outcome["result"] == "done" else GIVEN_UP, outcome["reasons"])
@@ -167,7 +168,7 @@ def _failing_model(there: Living, move: Move) -> None:
 
 
 def _failing_worker(there: Living, move: Move) -> None:
-    """Whoever runs for the new slice is killed at once."""
+    """Kill at once every worker that runs for the new slice."""
     order = _place(there, move, WIDE)
 
     def killed_until_over() -> bool:
@@ -181,18 +182,18 @@ def _failing_worker(there: Living, move: Move) -> None:
 
 
 def _turned_back(there: Living, move: Move) -> None:
-    """An operator thinks better of it while the new slice starts."""
+    """Turn the move back while the new slice starts, as an operator may."""
     order = _place(there, move, WIDE)
     there.until(lambda: "wide" in there.workers(), "start the new slice's worker")
-    status, told = there.ask("POST", "/v2/placement/turn-back")
+    status, told = there.ask("POST", "/v2/placement/roll-back")
     if status != ACCEPTED:
-        raise RuntimeError(f"the move cannot be turned back: {status} {told}")
+        raise RuntimeError(f"the move cannot be rolled back: {status} {told}")
     _follow(there, move, order)
 
 
 def _set_out(there: Living, move: Move, *slices: str) -> tuple[str, dict[str, int]]:
-    """Be on the way to WIDE, with workers for these slices: the move's id, and workers as `Living.workers`.
-    Where it was reached before anybody could look, once more from the start."""
+    """Start on the way to WIDE, with workers for these slices; return the move's id, and workers as
+    `Living.workers`. If WIDE was reached before the workers were seen, start again."""
     for _ in range(TRIES):
         order = _place(there, move, WIDE)
         workers = _under_way(there, order, slices)
@@ -204,7 +205,8 @@ def _set_out(there: Living, move: Move, *slices: str) -> tuple[str, dict[str, in
 
 
 def _under_way(there: Living, order: str, slices: Sequence[str]) -> dict[str, int] | None:
-    """Workers a while after those of these slices were there; None where the move did without one by then."""
+    """Return the workers a while after those of these slices were there. Return None if the move ended or
+    lacked one by then."""
 
     def seen() -> bool:
         return there.workers().keys() >= {*slices} or there.outcome(order) is not None
@@ -243,7 +245,7 @@ SCENARIOS = (
     Scenario("config change", _config, DONE, ALONE, TIGHTER_MS),
     Scenario("model fails to load", _failing_model, GIVEN_UP, ALONE),
     Scenario("worker cannot start", _failing_worker, GIVEN_UP, ALONE),
-    Scenario("turned back", _turned_back, GIVEN_UP, ALONE),
+    Scenario("rolled back", _turned_back, GIVEN_UP, ALONE),
     Scenario("new worker killed", _worker_killed("wide"), DONE, WIDE),
     Scenario("old worker killed", _worker_killed("a"), DONE, WIDE),
     Scenario("gateway killed", _gateway_killed, DONE, WIDE),

@@ -60,7 +60,8 @@ def _rates(axes: "Axes", summary: Summary) -> None:
 
 
 def _outcomes(axes: "Axes", summary: Summary) -> None:
-    """Stacked from what was answered in time upwards; the most frequent of the others first."""
+    """Stack the outcomes upwards from what was answered in time; of the others the most frequent comes
+    first."""
     answered = [one for name in _ANSWERED for one in summary.outcomes if one.outcome == name]
     others = [one for one in summary.outcomes if one.outcome not in _ANSWERED]
     shown = answered + others

@@ -26,7 +26,7 @@ class Question(Protocol):
         ...
 
     def fault(self, answer: Answer) -> str:
-        """Return what is wrong with an answer 200; "" where it is right."""
+        """Return what is wrong with an answer 200, or "" if it is right."""
         ...
 
 
@@ -88,7 +88,8 @@ class Client:
         return Answer(status, headers, body)
 
     async def _close(self) -> None:
-        """Every connection must be silent now: more bytes would be a second answer to something."""
+        """Close every connection, which must be silent now: more bytes would be a second answer to a
+        request."""
         for reader, writer in self._idle:
             try:
                 async with asyncio.timeout(0.01):

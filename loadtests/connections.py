@@ -18,7 +18,7 @@ _IDLE = -1
 
 
 class Outcomes(Protocol):
-    """Who is told how an arrival ended."""
+    """An object that receives how each arrival ended."""
 
     def settle(self, number: int, status: int, reason: str = "") -> None: ...
 
@@ -143,7 +143,8 @@ class Connection(asyncio.Protocol):
         self._pool.made(self)
 
     def send(self, number: int, request: bytes) -> None:
-        """Written at once: uvloop's `write` waits for the end of the loop's turn, unseen by `sent_ns`."""
+        """Write the request at once. uvloop's `write` waits for the end of the loop's turn, which `sent_ns`
+        does not see."""
         self._number = number
         transport = self._transport
         if transport is None:
@@ -204,7 +205,8 @@ class Connection(asyncio.Protocol):
             self._pool.free.append(self)
 
     def eof_received(self) -> None:
-        """The server sends no more, so no answer can come; None makes the transport close itself."""
+        """Note that the server sends no more, so no answer can come; None makes the transport close
+        itself."""
         self._done = True
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 (the protocol's signature)

@@ -20,9 +20,9 @@ class Usage:
         self._all_before_us = self._all_us()
 
     def shares(self) -> dict[str, float]:
-        """By party, and for `others`: the cores that it kept busy (2.0: two of them, all the time).
+        """Return how many cores each party and `others` kept busy (2.0: two cores, all the time).
 
-        A party's processes have to be there still.
+        The processes of a party have to be there still.
         """
         after, all_us = self._taken_us(), self._all_us()
         span_us = (time.monotonic() - self._since_s) * 1e6  # after the readings: a pause in them counts

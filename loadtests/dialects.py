@@ -32,7 +32,7 @@ def json_request() -> bytes:
 
 
 def binary_request() -> bytes:
-    """As tritonclient writes it."""
+    """Return the request as tritonclient writes it."""
     body, size = tritonclient.http.InferenceServerClient.generate_request_body(_inputs())
     return post(_PATH, body, {"Inference-Header-Content-Length": size})
 
@@ -46,13 +46,13 @@ def message() -> Any:
 
 
 def stub(channel: grpc.Channel) -> Any:
-    """tritonclient's own."""
+    """Return tritonclient's own stub."""
     return service_pb2_grpc.GRPCInferenceServiceStub(channel)
 
 
 @contextmanager
 def _rest_json(port: int) -> Iterator[Ask]:
-    """By a socket: there is hardly a client."""
+    """Yield a function that asks by a socket: there is hardly a client for this dialect."""
     request = json_request()
 
     def ask() -> str:
@@ -78,7 +78,7 @@ class _Client(tritonclient.http.InferenceServerClient):  # type: ignore[misc]  #
 
 @contextmanager
 def _rest_binary(port: int) -> Iterator[Ask]:
-    """By tritonclient."""
+    """Yield a function that asks by tritonclient."""
     inputs = _inputs()
 
     def ask() -> str:
@@ -91,7 +91,7 @@ def _rest_binary(port: int) -> Iterator[Ask]:
 
 @contextmanager
 def _rpc(port: int) -> Iterator[Ask]:
-    """By tritonclient's stub, as its client hides the metadata."""
+    """Yield a function that asks by tritonclient's stub, as its client hides the metadata."""
 
     def ask() -> str:
         _, call = infer.with_call(message(), timeout=TIMEOUT_S)

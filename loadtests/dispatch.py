@@ -65,8 +65,8 @@ class Dispatcher:
         self.record = Record((), ())
 
     async def run(self) -> tuple[Record, ClientState]:
-        """Return the outcome of every arrival; OSError where nobody listens, RuntimeError for a mistake of
-        ours."""
+        """Return the outcome of every arrival. Raises OSError if no server listens, RuntimeError if this code
+        has a mistake."""
         loop = asyncio.get_running_loop()
         over: asyncio.Future[None] = loop.create_future()
         loop.set_exception_handler(lambda _, context: _fail(over, context))
@@ -102,21 +102,21 @@ class Dispatcher:
         return self.record, state
 
     async def _finish(self) -> None:
-        """Until all is over, or nothing more is waited for: what the client is late by is not taken off the
-        server's time."""
+        """Wait until all is over, or nothing more is waited for. The time by which the client is late is not
+        taken off the server's time."""
         late_s = START_S + float(self._offsets_ns[-1]) / 1e9 + BEHIND_S
         await asyncio.wait((self._over, self._sent), timeout=late_s, return_when=asyncio.FIRST_COMPLETED)
         if self._sent.done():
             await asyncio.wait((self._over,), timeout=self._server.patience_s)
 
     def settle(self, number: int, status: int, reason: str = "") -> None:
-        """An arrival's outcome, from its connection."""
+        """Note the outcome of an arrival, from its connection."""
         self.record.settle(number, status, reason)
         if not self.record.left and not self._over.done():
             self._over.set_result(None)
 
     def _send_due(self) -> None:
-        """All that is due now. The clock is read once for that, so that a client that has fallen behind
+        """Send all that is due now. The clock is read once for that, so that a client that has fallen behind
         still reads answers in between."""
         now_ns = time.monotonic_ns()
         due_ns, sent_ns, requests, send = self._due_ns, self.record.sent_ns, self._requests, self._pool.send
@@ -135,7 +135,8 @@ class Dispatcher:
 def measure(
     loads: Sequence[Load], server: Server, kept: dict[int, bytes] | None = None
 ) -> tuple[Record, ClientState]:
-    """One open-loop run; its event loop is made and ended here. `kept` and errors as `Dispatcher`."""
+    """Play one open-loop run in an event loop that is made and ended here. `kept` and errors as in
+    `Dispatcher`."""
     _allow_files(server.connections_max + OTHER_FILES)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(Dispatcher(loads, server, kept).run())
@@ -159,7 +160,8 @@ def _allow_files(count: int) -> None:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """No garbage collection in the run: a full one would hold up arrivals for tens of milliseconds."""
+    """Stop garbage collection during the run: a full collection would hold up arrivals for tens of
+    milliseconds."""
     gc.collect()
     gc.disable()
     try:

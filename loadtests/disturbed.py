@@ -65,8 +65,8 @@ POISON = {1: 20_000.0, 2: 24_000.0, 4: 26_000.0, 8: 28_000.0}  # as a sweep foun
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The worker's core, that of server and client, a folder for what is laid out, and what all times of a
-    run are multiplied by."""
+    """The worker's core, the core of server and client, a folder for what is laid out, and the factor for all
+    times of a run."""
 
     worker_core: int
     core: int
@@ -75,7 +75,7 @@ class Place:
 
 
 def main() -> int:
-    """0 where everything ran, 2 where nothing could."""
+    """Return 0 if everything ran, 2 if nothing could."""
     asked = _arguments()
     found: dict[tuple[str, float, str], list[dict[str, float]]] = {}
     try:
@@ -100,7 +100,7 @@ def main() -> int:
 
 
 def table(found: Mapping[tuple[str, float, str], Sequence[Mapping[str, float]]]) -> Iterator[str]:
-    """Markdown: goodput by window, in the median of the rounds, and in brackets the worst round."""
+    """Yield Markdown: the goodput by window, the median of the rounds, and in brackets the worst round."""
     yield "| disturbance | load | contender | " + " | ".join(WINDOWS) + " |"
     yield "|---" * (len(WINDOWS) + 3) + "|"
     for (disturbance, load, contender), rounds in found.items():
@@ -127,7 +127,7 @@ def _run(
     asked: argparse.Namespace,
     seed: int,
 ) -> dict[str, float]:
-    """One run of one contender in a server of its own."""
+    """Play one run of one contender in a server of its own."""
     disturbance, load, contender = key
     with _server(contender, disturbance, capacity, place, model, asked) as server:
         its = workers(server) if contender == "triton" else server.workers()
@@ -146,7 +146,7 @@ def _play(
     place: Place,
     disturb: Callable[[], None] | None = None,
 ) -> dict[str, float]:
-    """Goodput by window of one open-loop run."""
+    """Return the goodput by window of one open-loop run."""
     at = Server(server.host, server.rest_port, CONNECTIONS, CONNECTIONS_MAX)
     course = Course(seconds, contents=Contents(seed=seed))
     prepared = prepare([Ask(Target(MODEL), f"{rate}", SLO_MS)], course, at)
@@ -167,7 +167,7 @@ def _play(
 
 
 def _disturber(disturbance: str, its: Sequence[int], server: int, place: Place) -> Callable[[], None] | None:
-    """Return what a thread does meanwhile."""
+    """Return the function that a thread runs to disturb the run, or None if the profile is poisoned."""
     if disturbance == "poisoned":
         return None
 
@@ -219,7 +219,7 @@ def _server(
 
 
 def _poison(source: Path, target: Path, core: int) -> None:
-    """A profile as a sweep would have left it that ran beside a burner."""
+    """Write the profile that a sweep beside a burner would have left."""
     here = SliceSpec("measured", (core,))
     profile = ProfileStore(source).read(device_kind(here), MODEL, "fp32", here.share)
     if profile is None:

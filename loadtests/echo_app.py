@@ -15,7 +15,7 @@ ANSWER_BYTES = int(os.environ.get("ECHO_BYTES", "40"))
 async def app(
     scope: Event, receive: Callable[[], Awaitable[Event]], send: Callable[[Event], Awaitable[None]]
 ) -> None:
-    """An ASGI application; anything but HTTP (the lifespan) is not for it."""
+    """Serve HTTP as an ASGI application; ignore anything else (the lifespan)."""
     if scope["type"] != "http":
         return
     body, more = b"", True

@@ -68,7 +68,8 @@ class _Rest(asyncio.Protocol):
 
 
 def _head(answer: Answer) -> bytes:
-    """Without the field that is new in each answer, and the empty line."""
+    """Return the head of the answer without the field that is new in each answer, and without the empty
+    line."""
     kept = [f"{name}: {value}\r\n" for name, value in answer.headers.items() if name != "server-timing"]
     return f"HTTP/1.1 200 OK\r\n{''.join(kept)}".encode("latin-1")
 
@@ -93,7 +94,7 @@ class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc carries no typ
 
 @contextmanager
 def empty_server(made: Made) -> Iterator[tuple[int, int]]:
-    """The ports for REST and for gRPC of such a server, in a process of its own."""
+    """Yield the ports for REST and for gRPC of such a server, in a process of its own."""
     spawn = get_context("spawn")
     ours, theirs = spawn.Pipe()
     process = spawn.Process(target=_serve, args=(theirs, made), daemon=True)

@@ -11,17 +11,17 @@ from serving.vocabulary import NEVER_US
 
 
 class Lru:
-    """Who was last asked for the longest time ago goes first."""
+    """Evicts first the model that was last asked for the longest time ago."""
 
     def __init__(self) -> None:
         self._used_us: dict[Key, int] = {}
 
     def used(self, key: Key, now_us: int) -> None:
-        """The model is asked for."""
+        """Note that the model was asked for."""
         self._used_us[key] = now_us
 
     def enter(self, key: Key, now_us: int) -> None:
-        """As `EvictionPolicy` says."""
+        """Note that the model was loaded, as `EvictionPolicy` says."""
         self._used_us[key] = now_us
 
     def choose(
@@ -30,22 +30,22 @@ class Lru:
         residents: Sequence[Candidate],
         now_us: int,  # noqa: ARG002  that of the protocol
     ) -> Sequence[Candidate]:
-        """As `EvictionPolicy` says."""
+        """Choose the models to evict, as `EvictionPolicy` says."""
         return least(residents, (self._used_us[one.key] for one in residents), newcomer.short_bytes)
 
 
 class Lfu:
-    """Who was asked for least since it came goes first."""
+    """Evicts first the model that was asked for least since it was loaded."""
 
     def __init__(self) -> None:
         self._counts: dict[Key, int] = {}
 
     def used(self, key: Key, now_us: int) -> None:  # noqa: ARG002  as the others'
-        """The model is asked for."""
+        """Note that the model was asked for."""
         self._counts[key] = self._counts.get(key, 0) + 1
 
     def enter(self, key: Key, now_us: int) -> None:  # noqa: ARG002  that of the protocol
-        """As `EvictionPolicy` says."""
+        """Note that the model was loaded, as `EvictionPolicy` says."""
         self._counts[key] = 1
 
     def choose(
@@ -54,7 +54,7 @@ class Lfu:
         residents: Sequence[Candidate],
         now_us: int,  # noqa: ARG002  that of the protocol
     ) -> Sequence[Candidate]:
-        """As `EvictionPolicy` says."""
+        """Choose the models to evict, as `EvictionPolicy` says."""
         return least(residents, (self._counts[one.key] for one in residents), newcomer.short_bytes)
 
 
@@ -67,11 +67,11 @@ class Gdsf:
         self._used: dict[Key, tuple[float, int]] = {}  # the clock at the last use, and uses since it came
 
     def used(self, key: Key, now_us: int) -> None:  # noqa: ARG002  as the others'
-        """The model is asked for."""
+        """Note that the model was asked for."""
         self._used[key] = (self._clock, self._used.get(key, (0.0, 0))[1] + 1)
 
     def enter(self, key: Key, now_us: int) -> None:  # noqa: ARG002  that of the protocol
-        """As `EvictionPolicy` says."""
+        """Note that the model was loaded, as `EvictionPolicy` says."""
         self._used[key] = (self._clock, 1)
 
     def choose(
@@ -80,7 +80,7 @@ class Gdsf:
         residents: Sequence[Candidate],
         now_us: int,  # noqa: ARG002  that of the protocol
     ) -> Sequence[Candidate]:
-        """As `EvictionPolicy` says."""
+        """Choose the models to evict, as `EvictionPolicy` says."""
         victims = least(residents, map(self._credit, residents), newcomer.short_bytes)
         self._clock = max(self._clock, *map(self._credit, victims))
         return victims
@@ -91,26 +91,26 @@ class Gdsf:
 
 
 class Belady:
-    """Who is asked for next at the latest goes first (Belady, IBM Systems Journal 5(2), 1966), and nobody
-    goes for a newcomer that is needed again later. `arrivals_us`: by model, all of them, ascending.
+    """Evicts first the model with the latest next request (Belady, IBM Systems Journal 5(2), 1966). It evicts
+    no model that is needed before the newcomer. `arrivals_us`: by model, all of them, ascending.
 
-    Where sizes or costs differ the rate of one request in the time until it comes is weighed by them: no
-    longer the optimum, but one who knows.
+    If sizes or costs differ, they weigh the rate of one request in the time until it comes. That is no longer
+    the optimum, but the policy knows the future.
     """
 
     def __init__(self, arrivals_us: Mapping[Key, Sequence[int]]) -> None:
         self._arrivals_us = arrivals_us
 
     def used(self, key: Key, now_us: int) -> None:
-        """It has known."""
+        """Do nothing: the policy has known it."""
 
     def enter(self, key: Key, now_us: int) -> None:
-        """It has known."""
+        """Do nothing: the policy has known it."""
 
     def choose(
         self, newcomer: Newcomer, residents: Sequence[Candidate], now_us: int
     ) -> Sequence[Candidate] | None:
-        """As `EvictionPolicy` says."""
+        """Choose the models to evict, as `EvictionPolicy` says."""
         ranks = [self._worth(one, now_us) / one.memory_bytes for one in residents]
         victims = least(residents, ranks, newcomer.short_bytes)
         worth = sum(self._worth(one, now_us) for one in victims)

@@ -84,7 +84,7 @@ class Row:
         return post("/v2/models/poisonable/infer", header + raw, headers)
 
     def fault(self, answer: Answer) -> str:
-        """Anything but every number doubled."""
+        """Return what is wrong with the answer: anything but every number doubled."""
         raw = answer.body[int(answer.headers.get("inference-header-content-length", len(answer.body))) :]
         expected = struct.pack("<4f", *(2 * number for number in self.numbers))
         return "" if raw == expected else f"{raw.hex()}, expected {expected.hex()}"
@@ -112,7 +112,7 @@ class Finding:
 
 
 def main() -> int:
-    """0 where every promise was kept."""
+    """Return 0 if every promise was kept, else 1."""
     asked = _arguments()
     findings = []
     for scenario in SCENARIOS:
@@ -158,7 +158,7 @@ async def _experiment(
 
 
 def _arrivals(asked: argparse.Namespace, over: Callable[[], bool]) -> Iterator[float]:
-    """For as long as is asked, and on until it is over: workers may be long in coming back."""
+    """Yield arrivals for as long as is asked, and on until it is over: workers may take long to come back."""
     random = np.random.default_rng(asked.seed)
     yield from draw([RateStep(asked.rate, asked.seconds)], POISSON_CV, random).tolist()
     at_s = asked.seconds
@@ -189,7 +189,7 @@ async def _strike(gateway: Gateway, scenario: Scenario) -> Fault:
 
 
 def rows(poison_every: int) -> Iterator[Question]:
-    """Different rows without end; every so many a poisonous one, none for 0."""
+    """Yield different rows without end; every `poison_every`-th one is poisonous, none for 0."""
     for number in itertools.count(1):
         first = -1.0 if poison_every and number % poison_every == 0 else 1.0
         yield Row((first, float(number % 65536), 0.5, 0.25))
@@ -231,7 +231,7 @@ def _answers(client: Client) -> list[str]:
 
 
 def _strays(sent: Sequence[Sent], from_s: float, until_s: float) -> list[str]:
-    """Violations by requests that were due outside of these instants."""
+    """Return the violations by requests that were due outside of these instants."""
     strays = [one for one in sent if not one.in_time(SLO_S) and not from_s <= one.due_s <= until_s]
     if len(strays) <= STRAY_MAX * len(sent):
         return []
@@ -239,7 +239,8 @@ def _strays(sent: Sequence[Sent], from_s: float, until_s: float) -> list[str]:
 
 
 def _poison(sent: Sequence[Sent]) -> list[str]:
-    """Poisonous rows that did not fail, or not as they should, and sound ones that did."""
+    """Return how many poisonous rows did not fail as they should, and how many sound rows failed or were
+    late."""
     passed = [one for one in sent if _is_poisonous(one) and one.what != REFUSED]
     hit = [one for one in sent if not _is_poisonous(one) and one.what != RIGHT]
     late = [one for one in sent if one.what == RIGHT and not one.in_time(SLO_S)]
@@ -256,7 +257,7 @@ def _is_poisonous(one: Sent) -> bool:
 
 
 def _count(sent: Sequence[Sent]) -> dict[str, int]:
-    """By how they ended, the most frequent first; a right answer is in time or late."""
+    """Count requests by how they ended, the most frequent first; a right answer is in time or late."""
     return dict(Counter(map(_ending, sent)).most_common())
 
 
@@ -267,8 +268,8 @@ def _ending(one: Sent) -> str:
 
 
 def timeline(sent: Sequence[Sent], at_s: float) -> list[tuple[float, dict[str, int]]]:
-    """Endings by bins of BIN_S of due times, from `at_s`: from a bin before the first violation to one after
-    the last; empty without any."""
+    """Return endings by bins of BIN_S of due times, from `at_s`. They go from a bin before the first
+    violation to one after the last; empty without any."""
     bins: dict[int, list[Sent]] = {}
     for one in sent:
         bins.setdefault(int((one.due_s - at_s) // BIN_S), []).append(one)
@@ -280,7 +281,7 @@ def timeline(sent: Sequence[Sent], at_s: float) -> list[tuple[float, dict[str, i
 
 
 def show(finding: Finding) -> None:
-    """The scenario's counts, its timeline and its verdict."""
+    """Print the scenario's counts, its timeline and its verdict."""
     total = sum(finding.counts.values())
     counts = ", ".join(f"{number} {what}" for what, number in finding.counts.items())
     print(f"\n{finding.scenario}: {total} requests: {counts}")

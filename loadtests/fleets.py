@@ -41,7 +41,7 @@ Models = Mapping[str, Sequence[Option]]
 
 
 def fleet(demands: Iterable[Demand], devices: int) -> PlacementProblem:
-    """Demands for so many A100s of 80 GB at a price of 1."""
+    """Return the problem of placing the demands on `devices` A100s of 80 GB, at a price of 1."""
     names = tuple(PlacementDevice(f"gpu{place}") for place in range(devices))
     return PlacementProblem(tuple(demands), (Pool(KIND, KIND, Instances(A100_80), names),))
 
@@ -49,8 +49,8 @@ def fleet(demands: Iterable[Demand], devices: int) -> PlacementProblem:
 def measured(folder: Path) -> Models:
     """Return what was measured, by size of instance and processes on it.
 
-    Throughput there is one process's, 0 where memory ran out; latency is rounded to milliseconds, so it is
-    rows / throughput here.
+    Throughput there is for one process, 0 if memory ran out. Latency there is rounded to milliseconds, so it
+    is rows / throughput here.
     """
     found: dict[str, list[Option]] = {}
     for file in sorted((folder / "prof_data").glob("*.csv")):
@@ -63,7 +63,7 @@ def measured(folder: Path) -> Models:
 
 
 def scenario(folder: Path, number: int, streams_max: int) -> tuple[Demand, ...]:
-    """Return the demands of one of SCENARIOS, with at most so many processes on an instance."""
+    """Return the demands of one of SCENARIOS, with at most `streams_max` processes on an instance."""
     rates, slos = (
         _rows(folder / "SLO" / name)[number - 1] for name in ("SLO_req_rate.csv", "SLO_latency.csv")
     )
@@ -75,8 +75,8 @@ def scenario(folder: Path, number: int, streams_max: int) -> tuple[Demand, ...]:
 
 
 def drawn(seed: int, count: int) -> Models:
-    """Models whose batches take a fixed time and that of their rows, and have use for a few slices; up to
-    three processes hide some of the fixed time from each other."""
+    """Draw `count` models that have use for a few slices. A batch takes a fixed time and a time for its rows.
+    Up to three processes hide some of the fixed time from each other."""
     draw = random.Random(seed)
     found: dict[str, list[Option]] = {}
     for place in range(count):
@@ -93,8 +93,8 @@ def drawn(seed: int, count: int) -> Models:
 
 
 def large(seed: int, count: int, devices: float, models: Models) -> tuple[Demand, ...]:
-    """So many demands for models of these, with rates of a heavy tail that come to so many devices by the
-    linear relaxation."""
+    """Draw `count` demands for models of these. Their rates have a heavy tail and come to `devices` devices
+    by the linear relaxation."""
     draw = random.Random(seed)
     found = []
     for place in range(count):
@@ -108,7 +108,7 @@ def large(seed: int, count: int, devices: float, models: Models) -> tuple[Demand
 
 
 def within(options: Iterable[Option], streams_max: int) -> tuple[Option, ...]:
-    """Return those with at most so many batches at once."""
+    """Return the options with at most `streams_max` batches at once."""
     return tuple(each for each in options if each.streams <= streams_max)
 
 
@@ -117,8 +117,8 @@ def _rows(file: Path) -> list[list[str]]:
 
 
 def make_option(size: float, streams: int, points: Sequence[tuple[int, float]]) -> Option:
-    """On an instance of so many slices; `points`: (rows, us). Where a larger batch was faster, a smaller one
-    takes as long: it could be padded."""
+    """Return an option on an instance of `size` slices; `points`: (rows, us). If a larger batch was faster, a
+    smaller one takes as long: it could be padded."""
     least_us = float("inf")
     curve = []
     for rows, latency_us in sorted(points, reverse=True):

@@ -38,7 +38,7 @@ REPEATS = 50
 
 
 def _rates(rate: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]) -> Draw:
-    """Poisson counts of bins in which so many rows are to be expected."""
+    """Return a draw of Poisson counts by bins; `rate`: the rows to expect in each bin."""
     return lambda rng: rng.poisson(rate(np.arange(BINS, dtype=np.float64))).astype(np.float64)
 
 
@@ -47,12 +47,12 @@ def _diurnal(at: npt.NDArray[np.float64]) -> Rates:
 
 
 def _ramps(at: npt.NDArray[np.float64]) -> Rates:
-    """Doubles over 40 minutes, twice, and goes back at once."""
+    """Return a rate that doubles over 40 minutes, twice, and goes back at once."""
     return np.asarray(200.0 * (1.0 + (at % 240.0) / 240.0) ** 2)
 
 
 def _on_off(rng: np.random.Generator) -> Counts:
-    """On for two minutes or so, off for four: exponential times."""
+    """Draw counts that are on for two minutes or so and off for four: exponential times."""
     found: list[float] = []
     on = False
     while len(found) < BINS:
@@ -63,7 +63,7 @@ def _on_off(rng: np.random.Generator) -> Counts:
 
 
 def _gamma(cv: float) -> Draw:
-    """Of 20 requests a second, whose gaps have that coefficient of variation."""
+    """Return a draw of 20 requests a second with gaps of this coefficient of variation."""
 
     def draw(rng: np.random.Generator) -> Counts:
         shape = 1.0 / cv**2
@@ -89,8 +89,8 @@ HISTORIES: Mapping[str, Draw] = {
 
 
 def twin_day(rng: np.random.Generator) -> Counts:
-    """As the recorded day of Twitter in form and noise: minutes of some 2,000, that fall to a half and rise
-    again, with noise of 3 % and now and then a minute of half as much more."""
+    """Draw a day like the recorded day of Twitter in form and noise. Minutes of some 2,000 fall to a half and
+    rise again, with noise of 3 %. Now and then a minute has half as much more."""
     at = np.arange(1476.0)
     base = 1900.0 + 700.0 * np.cos(2.0 * np.pi * at / 1440.0) + 150.0 * np.cos(2.0 * np.pi * at / 700.0)
     crowds = np.where(rng.random(at.shape) < 0.003, 1.5, 1.0)
@@ -98,7 +98,7 @@ def twin_day(rng: np.random.Generator) -> Counts:
 
 
 def recorded(data: Path) -> Iterator[tuple[str, Counts, float]]:
-    """Name, counts and bin of those recordings that are there."""
+    """Yield the name, counts and bin of each recording that is there."""
     twitter = data / "traces" / "twitter_per_minute.txt"
     if twitter.is_file():
         yield "Twitter, a day of minutes", np.loadtxt(twitter), 60.0
@@ -124,7 +124,7 @@ class Score:
 def score(
     history: Sequence[float] | Counts, bin_s: float, horizon_s: float, every: int = EVERY
 ) -> Mapping[str, Score]:
-    """Of the ensemble and its members, asked every so many bins from START on."""
+    """Score the ensemble and its members, asked every `every` bins from START on."""
     rows = np.asarray(history, np.float64)
     bins = round(horizon_s / bin_s)
     came: list[float] = []
@@ -147,7 +147,7 @@ def _score(said: Rates, came: Rates) -> Score:
 
 
 def mean(scores: Sequence[Mapping[str, Score]]) -> Mapping[str, Score]:
-    """Of several histories of a kind."""
+    """Return the mean scores of several histories of a kind."""
     return {
         name: Score(*np.mean([[one[name].loss, one[name].covered, one[name].over] for one in scores], axis=0))
         for name in scores[0]
@@ -162,7 +162,7 @@ def row(name: str, scores: Mapping[str, Score]) -> str:
 
 
 def speed(bins: int) -> float:
-    """Microseconds of processor time for a forecast: the quickest of REPEATS."""
+    """Return the microseconds of processor time for a forecast: the quickest of REPEATS."""
     rows = np.random.default_rng(1).poisson(100.0, bins).astype(np.float64).tolist()
     took = []
     for _ in range(REPEATS):
@@ -173,7 +173,7 @@ def speed(bins: int) -> float:
 
 
 def main() -> int:
-    """0 for a table."""
+    """Print the table, or the speed if asked for, and return 0."""
     asked = _arguments()
     if asked.speed:
         for bins in SPEED_BINS:

@@ -51,10 +51,10 @@ def started(
     profiles: Path = ROOT / "profiles",
     **settings: object,
 ) -> Iterator[Gateway]:
-    """A ready gateway with those models on one slice, named `measured`, on the cores given.
+    """Yield a ready gateway with those models on one slice, named `measured`, on the cores given.
 
-    `profiles`: the folder of their profiles; `settings`: sections of penstock.yaml, in place of what is said
-    here or beside it. RuntimeError, with what it printed, where it ends or is not ready in time.
+    `profiles`: the folder of their profiles; `settings`: sections of penstock.yaml, which replace or add to
+    those made here. Raises RuntimeError, with what it printed, if it ends or is not ready in time.
     """
     with served(settings_of(models, cores, profiles) | settings) as gateway:
         yield gateway
@@ -62,7 +62,8 @@ def started(
 
 @contextlib.contextmanager
 def served(settings: Mapping[str, object], log: int | None = None) -> Iterator[Gateway]:
-    """A ready gateway with these settings. `log`: a descriptor for what it prints. Errors as of `started`."""
+    """Yield a ready gateway with these settings. `log`: a descriptor for what it prints. Errors as in
+    `started`."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         config = Path(folder, "penstock.yaml")
         config.write_text(json.dumps(settings))  # YAML holds JSON
@@ -75,7 +76,7 @@ def served(settings: Mapping[str, object], log: int | None = None) -> Iterator[G
 
 @contextlib.contextmanager
 def running(command: Sequence[str], ready_url: str, **environment: str) -> Iterator[int]:
-    """The process id of a server, once `ready_url` answers 200; ended by SIGTERM."""
+    """Yield the process id of a server once `ready_url` answers 200, and end it by SIGTERM."""
     with _running(command, ready_url, environment, None) as pid:
         yield pid
 
@@ -107,12 +108,12 @@ def _running(
 
 
 def port_options(ports: Sequence[int]) -> list[str]:
-    """Return what has `penstock serve` listen on these, of DOORS."""
+    """Return the options that make `penstock serve` listen on these ports, one for each of DOORS."""
     return [f"--{name}-port={port}" for name, port in zip(DOORS, ports, strict=True)]
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Return ports that no process listens on now."""
     with contextlib.ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [int(listener.getsockname()[1]) for listener in sockets]

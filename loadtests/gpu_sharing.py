@@ -28,7 +28,7 @@ import numpy as np
 
 from loadtests.observed import Bench, Ending, Watch
 from router.profiling.asked import MeasureRequestError, find_model, find_variants
-from router.profiling.devices import MeasuredDevice, check_clients, device
+from router.profiling.devices import MeasuredDevice, device
 from serving.control.control import Control
 from serving.ports import Call
 from serving.profile.curve import Profile
@@ -38,6 +38,7 @@ from serving.profile.store import ProfileStore
 from serving.profile.surface import Surface
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
+from serving.runtime.slicing.clients import check_clients
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.opening import PreparedShares

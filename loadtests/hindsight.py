@@ -61,7 +61,7 @@ class Error:
 
 
 def estimates(profile: Profile, by_tokens: Callable[[Padded], float]) -> list[Estimate]:
-    """Return the one that is used, and three others; the last, `fit_tokens`, knows what nobody knows
+    """Return the estimate in use and three others. The last, `fit_tokens`, knows what the gateway cannot know
     beforehand."""
     latency = Latency(profile)
 
@@ -80,7 +80,8 @@ def estimates(profile: Profile, by_tokens: Callable[[Padded], float]) -> list[Es
 
 
 def fit_tokens(batches: Sequence[Padded]) -> Callable[[Padded], float]:
-    """Relative least squares of compute over rows, padded tokens and the square of those in a row."""
+    """Fit compute by relative least squares over rows, padded tokens and the square of the tokens in a
+    row."""
 
     def terms(batch: Padded) -> list[float]:
         each = batch.padded / batch.rows
@@ -93,7 +94,8 @@ def fit_tokens(batches: Sequence[Padded]) -> Callable[[Padded], float]:
 
 
 def replay(estimate: Estimate, batches: Sequence[Padded]) -> npt.NDArray[np.float64]:
-    """(what would have been planned with, what it would have called typical, the prior) of each batch."""
+    """Return (what would have been planned with, what it would have called typical, the prior) of each
+    batch."""
     residuals: dict[Hashable, Residuals] = {}
     found = []
     for batch in batches:

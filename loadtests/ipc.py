@@ -59,7 +59,8 @@ class Traffic:
         self._count = 0
 
     async def drive(self, inputs: list[BatchInput], columns: int, seconds: float) -> int:
-        """Batches that went through within `seconds`; `columns` > 0 asks for an answer that wide."""
+        """Count the batches that went through within `seconds`; `columns` > 0 asks for an answer that
+        wide."""
         self._inputs, self._columns, self._count = inputs, columns, 0
         self._done = asyncio.get_running_loop().create_future()
         self._until = time.perf_counter() + seconds
@@ -100,12 +101,13 @@ class Traffic:
 
 
 def cpu_us(pid: int) -> float:
-    """CPU time of a process's main thread so far, finer than the 10 ms ticks of `loadtests.processes`."""
+    """Return the CPU time of a process's main thread so far, finer than the 10 ms ticks of
+    `loadtests.processes`."""
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1000
 
 
 async def measure(traffic: Traffic, link: Link, payload: int, way: str, seconds: float) -> tuple[float, ...]:
-    """Round trip, gateway CPU and worker CPU, in us a batch."""
+    """Return round trip, gateway CPU and worker CPU, in us a batch."""
     columns = payload // (4 * ROWS)
     wide = columns if way == "in" else 1
     inputs = [BatchInput("FP32", (wide,), [bytes(4 * wide) for _ in range(ROWS)])]

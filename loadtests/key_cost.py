@@ -48,18 +48,18 @@ class Sink(asyncio.Transport):
         self.written = 0
 
     def write(self, data: Any) -> None:
-        """Of asyncio."""
+        """Count the bytes, as asyncio's transport."""
         self.written += len(data)
 
     def is_closing(self) -> bool:
-        """Of asyncio."""
+        """Return False, as asyncio's transport."""
         return False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Of asyncio."""
+        """Do nothing; asyncio's transport has it."""
 
     def get_write_buffer_size(self) -> int:
-        """Of asyncio."""
+        """Return 0, as asyncio's transport."""
         return 0
 
 
@@ -78,22 +78,22 @@ class Core:
         self.completed = 0
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
-        """Of Serving: nothing is to be refused here."""
+        """Raise RuntimeError: nothing is to be refused here (part of Serving)."""
         raise RuntimeError(f"{model} refused a request of {tenant}: {outcome.reason.value}")
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
-        """Of Serving."""
+        """Do nothing (part of Serving)."""
 
     def model_ready(self, name: str) -> bool:
-        """Of Serving."""
+        """Return whether the model is there (part of Serving)."""
         return name in self.models
 
     def now_us(self) -> int:
-        """Of Serving: no time passes."""
+        """Return 1, as no time passes (part of Serving)."""
         return 1
 
     def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
-        """Of Serving."""
+        """Deliver a completed reply at once (part of Serving)."""
         reply = Reply(COMPLETED)
         reply.outputs, reply.variant, reply.batch_rows = self.outputs, call.model.answering_variant, 1
         self.completed += 1
@@ -101,10 +101,10 @@ class Core:
         return 0
 
     def cancel(self, request_id: int) -> None:
-        """Of Serving."""
+        """Do nothing (part of Serving)."""
 
     def invalidate(self, model: str = "") -> int:  # noqa: ARG002  # Serving's
-        """Of Serving."""
+        """Return 0 (part of Serving)."""
         return 0
 
 
@@ -130,7 +130,7 @@ def connect(core: Core, guard: KeyGuard | None) -> FastProtocol:
     """Return a connection to a REST edge, which asks for keys where there is a guard."""
 
     async def nothing(scope: object, receive: object, send: object) -> None:
-        """An ASGI application that is never asked."""
+        """Do nothing: an ASGI application that is never asked."""
 
     config = Config(nothing, interface="asgi3", ws="none", lifespan="off", log_config=None, access_log=False)
     config.load()
@@ -142,7 +142,7 @@ def connect(core: Core, guard: KeyGuard | None) -> FastProtocol:
 
 
 def round_us(protocol: FastProtocol, data: bytes, core: Core) -> float:
-    """CPU of one of REQUESTS."""
+    """Return the CPU time of one of REQUESTS."""
     before, begin_ns = core.completed, thread_time_ns()
     for _ in range(REQUESTS):
         protocol.data_received(data)
@@ -162,7 +162,7 @@ def keys() -> tuple[KeyGuard, str]:
 
 
 async def measure(core: Core, guard: KeyGuard, text: str, rounds: int) -> dict[str, list[float]]:
-    """us a REST request of each round, by what is sent."""
+    """Return the us that a REST request took in each round, by what is sent."""
     cases = {
         "off": (connect(core, None), request_of(core, "")),
         "x-api-key": (connect(core, guard), request_of(core, f"x-api-key: {text}\r\n")),
@@ -185,7 +185,7 @@ def _alone_us(guard: KeyGuard, text: bytes) -> float:
 
 
 def show(what: str, taken: Mapping[str, Sequence[float]]) -> None:
-    """A line for each."""
+    """Print a line for each case."""
     off = sorted(taken["off"])
     print(f"{what}, median of {len(off)}:")
     for name, each in taken.items():

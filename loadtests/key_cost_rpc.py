@@ -28,7 +28,8 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 async def measure(core: Serving, guard: KeyGuard, text: str, rounds: int) -> dict[str, list[float]]:
-    """us of CPU a call of each round, by what is sent. The first round warms up and is left out."""
+    """Return the us of CPU that a call took in each round, by what is sent. The first round warms up and is
+    left out."""
     off, on = _server(core, None), _server(core, guard)
     ports = [await each.start(0) for each in (off, on)]
     cases: Mapping[str, tuple[int, Metadata]] = {
@@ -72,7 +73,7 @@ async def _round_us(client: Connection, case: int) -> float:
 
 
 def _ask(orders: Connection, cases: Sequence[tuple[int, Metadata]]) -> None:
-    """CALLS calls for each order, which is the number of a case; None ends it."""
+    """Send CALLS calls for each order, which is the number of a case; None ends it."""
     message = question()
     channels = [grpc.insecure_channel(f"{HOST}:{port}") for port, _ in cases]
     infers = [each.unary_unary(INFER, bytes, bytes) for each in channels]

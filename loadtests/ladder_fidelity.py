@@ -57,7 +57,7 @@ class Pair:
 
 
 def main() -> int:
-    """0 where every point is as near as promised, 1 where not, 2 where nothing could be run."""
+    """Return 0 if every point is as near as promised, 1 if not, 2 if nothing could be run."""
     asked = arguments(__doc__, POINTS)
     try:
         with read_place(asked) as place, tempfile.TemporaryDirectory(prefix="penstock-fidelity-") as folder:
@@ -102,8 +102,8 @@ def _pairs(asked: argparse.Namespace, place: Place, folder: Path) -> Iterator[Pa
 
 @contextlib.contextmanager
 def _staged(entry: dict[str, object], place: Place, variants: int, **settings: object) -> Iterator[Stage]:
-    """A gateway, until it is left, once so many variants have a replica: it is ready with the first of them.
-    RuntimeError where they have not in time. Profiles go on being refined while the slice idles, as in
+    """Yield a gateway once `variants` variants have a replica: it is ready with the first of them. Raises
+    RuntimeError if they have none in time. Profiles go on being refined while the slice idles, as in
     service."""
     with started([entry], [place.worker_core], place.profiles, **settings) as gateway:
         pin(gateway.pid, [place.core])
@@ -116,7 +116,7 @@ def _staged(entry: dict[str, object], place: Place, variants: int, **settings: o
 
 
 def _accuracy(stage: Stage) -> tuple[float, float]:
-    """Summed over rows, and the rows."""
+    """Return the accuracy summed over rows, and the rows."""
     values = counted(stage)
     return values.get(ACCURACY, 0.0), values.get(MEASURED, 0.0)
 

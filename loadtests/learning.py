@@ -36,8 +36,8 @@ Stream = Callable[[int, int], Losses]
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """Mean losses of a run: `own` of who draws or votes, `voted` of the weighted vote (nan for who plays
-    one), `fixed` of each arm; `shares`: of the arms' plays or weights, by quarter."""
+    """Mean losses of a run. `own`: of the policy that draws or votes; `voted`: of the weighted vote (nan if
+    the policy plays one arm); `fixed`: of each arm. `shares`: of the arms' plays or weights, by quarter."""
 
     own: float
     voted: float
@@ -54,7 +54,7 @@ def read_validation() -> Validation:
 
 
 def streams(validation: Validation) -> dict[str, Stream]:
-    """Of digits' variants."""
+    """Return streams of losses of digits' variants, by name."""
     labels = np.array(validation.labels)
     wrong = np.array([np.array(said) != labels for _, said in validation.predictions]).T.astype(float)
     best = int(wrong.mean(0).argmin())
@@ -77,7 +77,7 @@ def streams(validation: Validation) -> dict[str, Stream]:
 
 
 def play(losses: Losses, seed: int) -> Learnt:
-    """Exp3, told of each play what it cost."""
+    """Play Exp3, which learns the loss of each play."""
     policy, numbers = Exp3(losses.shape[1]), Random(seed)
     own, arms = 0.0, []
     for loss in losses.tolist():
@@ -91,8 +91,9 @@ def play(losses: Losses, seed: int) -> Learnt:
 
 
 def weigh(losses: Losses) -> Learnt:
-    """Exp4, told each time who was wrong. The vote counts as wrong where half of the weight was: it may have
-    been right all the same, where those who were wrong named different classes."""
+    """Play Exp4, which learns each time which variants were wrong. The vote counts as wrong if at least half
+    of the weight was wrong. It may have been right all the same, if the wrong variants named different
+    classes."""
     policy = Exp4(losses.shape[1])
     own, weights = 0.0, []
     voted = 0.0 if np.isin(losses, (0, 1)).all() else float("nan")
@@ -113,7 +114,7 @@ def weigh(losses: Losses) -> Learnt:
 
 
 def table_of(title: str, names: Sequence[str], rounds: int, found: dict[str, list[Learnt]]) -> Table:
-    """Mean loss, regret and bound of each policy, beside each arm's loss."""
+    """Return a table of mean loss, regret and bound of each policy, beside each arm's loss."""
     table = Table(title=title)
     for column in ("policy", "loss", "regret", "bound", "by vote", *names):
         table.add_column(column, justify="right" if column != "policy" else "left")
@@ -134,7 +135,7 @@ def table_of(title: str, names: Sequence[str], rounds: int, found: dict[str, lis
 
 
 def subsets_of(panel: Panel) -> Table:
-    """Joint accuracies, the best first."""
+    """Return a table of joint accuracies, the best first."""
     table = Table(title="joint accuracy of digits' variants, by vote, cross-fitted")
     table.add_column("members")
     table.add_column("accuracy", justify="right")

@@ -35,7 +35,7 @@ SLO_MS = 100
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One answer: who answered, the accuracy it stated, whether it was right, how long it took."""
+    """One answer: its variant, the accuracy it stated, whether it was right, how long it took."""
 
     variant: str
     accuracy: str
@@ -75,7 +75,7 @@ class Client:
         return Told(variant, accuracy, right, took_ms)
 
     def read(self, path: str, said: object = None) -> object:
-        """JSON of a GET, or of a POST of what is said; RuntimeError where it is refused."""
+        """Return the JSON of a GET, or of a POST of `said`. Raises RuntimeError if it is refused."""
         self._connection.request("GET" if said is None else "POST", path, json.dumps(said) if said else None)
         answer = self._connection.getresponse()
         body = answer.read()

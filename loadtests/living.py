@@ -79,7 +79,7 @@ class Living:
             time.sleep(POLL_S)
 
     def workers(self) -> dict[str, int]:
-        """Process ids by slice, of the workers that are there now."""
+        """Return the process ids, by slice, of the workers that are there now."""
         found = {}
         for pid in workers_of(self._running().pid):
             words = command_line(pid).split()
@@ -123,7 +123,8 @@ class Living:
         return outcome if outcome is not None and outcome["id"] == move else None
 
     def placement(self) -> Mapping[str, Any]:
-        """Return what is in force, and how far a move is; ConnectionError where nobody answers."""
+        """Return what is in force, and how far a move is. Raises ConnectionError if the gateway does not
+        answer."""
         status, told = self.ask("GET", "/v2/placement")
         if status != 200:
             raise ConnectionError(f"GET /v2/placement answers {status}: {told}")
@@ -131,8 +132,8 @@ class Living:
         return said
 
     def ask(self, method: str, path: str, body: object = None, timeout_s: float = MOVE_S) -> tuple[int, Any]:
-        """Status and JSON of an answer of the admin door, which serves all paths; ConnectionError where none
-        came. Any: JSON, read by key."""
+        """Return status and JSON of an answer from the admin door, which serves all paths. Raises
+        ConnectionError if no answer came. Any: JSON, read by key."""
         url = f"http://127.0.0.1:{self.ports[DOORS.index('admin')]}{path}"
         content = None if body is None else json.dumps(body).encode()
         request = Request(url, content, {"Content-Type": "application/json"}, method=method)
@@ -153,7 +154,7 @@ class Living:
 
 @contextlib.contextmanager
 def living(folder: Path, settings: Mapping[str, Any]) -> Iterator[Living]:
-    """A ready one; ended when it is left."""
+    """Yield a gateway that is ready, and end it afterwards."""
     there = Living(folder, settings)
     try:
         there.start()

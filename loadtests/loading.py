@@ -37,7 +37,7 @@ class Traffic:
         self._sent = 0.0
 
     def drive(self, link: Link, spec: ModelSpec) -> None:
-        """From now on, one row of zeros at a time to replica 0."""
+        """Start sending one row of zeros at a time to replica 0."""
         for tensor in spec.inputs:
             dims = tensor.shape[1:]
             data = bytes(ROW[tensor.datatype] * int(np.prod(dims)))
@@ -45,7 +45,8 @@ class Traffic:
         self._send(link)
 
     async def settle(self) -> float:
-        """Until a replica is loaded or unloaded; seconds that its load took, by the worker's account."""
+        """Wait until a replica is loaded or unloaded; return the seconds that its load took, by the worker's
+        account."""
         self.settled = asyncio.get_running_loop().create_future()
         return await self.settled
 

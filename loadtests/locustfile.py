@@ -58,7 +58,7 @@ LATE_SHARE_MAX = 0.05  # p99 of the dispatcher's lateness, as a share of the tig
 
 
 def add_options(parser: Any) -> None:  # locust's own kind of argument parser
-    """Options of the open loop; without the first of them, scenario users run."""
+    """Add the options of the open loop; without the first of them, scenario users run."""
     parser.add_argument("--open-loop", default="", help="loads as in openloop.py; instead of scenario users")
     parser.add_argument("--open-seconds", type=float, default=10.0, help="how long arrivals come")
     parser.add_argument("--open-cv", type=float, default=1.0, help="of the gaps; 1 is Poisson")
@@ -81,7 +81,7 @@ def refused(name: str, reason: str) -> str:
 
 
 class SampleUser(FastHttpUser):
-    """Somebody who uses one model, with contents made from its metadata."""
+    """A user of one model, with contents made from its metadata."""
 
     abstract = True
     concurrency = 1
@@ -117,7 +117,7 @@ class DigitsUser(SampleUser):
 
 
 class SearchUser(SampleUser):
-    """Somebody who types a search of a few words, reads, and searches again."""
+    """A user that types a search of a few words, reads, and searches again."""
 
     model, weight, wait_time = "minilm", 2, between(0.5, 2)
     contents = Contents(distinct=64, words=(2, 12))
@@ -169,7 +169,8 @@ class OpenLoopUser(FastHttpUser):
 
     @task
     def walk(self) -> None:
-        """One greenlet per arrival; over the bound of the pool an arrival waits, and is seen to be late."""
+        """Spawn one greenlet per arrival; over the bound of the pool an arrival waits, and is seen to be
+        late."""
         pool, late_ms = Pool(IN_FLIGHT_MAX), []
         start = time.perf_counter()
         for due_s, name, question in self._arrivals:
@@ -184,7 +185,7 @@ class OpenLoopUser(FastHttpUser):
         gevent.sleep(60)  # until the shape has ended the run; a task that returns is run again
 
     def _ask(self, due: float, name: str, question: Question) -> None:
-        """Asked around locust's own timing, which would count from the sending."""
+        """Ask around locust's own timing, which would count from the sending."""
         error: Exception | None = None
         length = 0
         client = self.client.client

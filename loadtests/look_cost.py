@@ -33,7 +33,7 @@ ROWS = 10.0  # a second, of a model that has just begun
 
 
 class Fleet:
-    """Control, and what it is told."""
+    """Control, and the reports that it gets."""
 
     def __init__(self, models: int, slices: int, seed: int) -> None:
         world = ScaledWorld(tuple(ScaledModel(f"m{place}") for place in range(models)), slices)
@@ -46,7 +46,7 @@ class Fleet:
         self._do(self.control.start(0))
 
     def second(self) -> tuple[float, bool]:
-        """Milliseconds of the longer turn, and whether a model has other slices than before."""
+        """Return the milliseconds of the longer turn, and whether a model has other slices than before."""
         self._now_us += SECOND
         turned = self._chance.random(len(self._rates)) < 1 / CHANGES_S
         self._rates *= np.where(turned, self._chance.choice([0.5, 2.0], len(self._rates)), 1.0)

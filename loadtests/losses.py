@@ -97,7 +97,7 @@ def endings_of(record: Record, in_time: npt.NDArray[np.bool_], move: Move) -> np
 
 
 def ending(status: int, reason: str, in_time: bool, sent_s: float, move: Move) -> str:
-    """One of GOOD, LATE, REFUSAL, DOWN and LOST."""
+    """Return one of GOOD, LATE, REFUSAL, DOWN and LOST."""
     if status == OK:
         return GOOD if in_time else LATE
     from_s, until_s = move.down_s

@@ -110,14 +110,14 @@ def find_mix(name: str) -> Mix:
 
 
 def _between(rng: Drawer, low: float, high: float) -> float:
-    """Log-uniform."""
+    """Draw a number that is log-uniform."""
     return exp(rng.uniform(log(low), log(high)))
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What each contender carries of a mix: the most requests a second of which 99 % are in time, and those
-    in time of OVERLOADS times the best contender's most."""
+    """What each contender carries of a mix. `capacity`: the most requests a second with 99 % in time.
+    `goodput`: those in time at OVERLOADS times the best contender's most."""
 
     mix: Mix
     capacity: Mapping[str, float]
@@ -155,7 +155,7 @@ def _capacity(mix: Mix, world: World, scale: float) -> float:
 
 
 def table(found: Sequence[Outcome], names: Sequence[str]) -> Iterator[str]:
-    """Markdown: by mix, the best capacity, and each contender's shares of the best."""
+    """Yield Markdown: by mix, the best capacity, and each contender's shares of the best."""
     loads = ("99 %", *(f"{times:g} x" for times in OVERLOADS))
     yield "| mix | models | best /s | " + " | ".join(f"{name}: {', '.join(loads)}" for name in names) + " |"
     yield "|---" * (len(names) + 3) + "|"
@@ -178,7 +178,7 @@ def _floor(name: str, each: Outcome) -> tuple[float, ...]:
 
 
 def missed(found: Sequence[Outcome]) -> Iterator[str]:
-    """Mixes of which ours is further from the best than it promises."""
+    """Yield the mixes in which our policy is further from the best than it promises."""
     for each in found:
         for name in ("slo", "slo exact"):
             if name not in each.capacity:

@@ -43,7 +43,7 @@ QUIET_S = 1.0  # for which others are watched before and after a run
 
 
 def main() -> int:
-    """0 where every promise was kept and every run can be believed, 1 where not, 2 where one could not be
+    """Return 0 if every promise was kept and every run can be believed, 1 if not, 2 if a run could not be
     made."""
     asked = _arguments()
     findings: list[Finding] = []
@@ -87,7 +87,7 @@ def play(scenario: Scenario, asked: argparse.Namespace) -> Finding:
 
 
 def say(one: Finding, console: Console) -> None:
-    """How a change ended, at once."""
+    """Print how a change ended, at once."""
     lost = sum(parts["whole"].endings.get(LOST, 0) for parts in one.parts.values())
     console.print(f"{one.scenario}: {one.ended} after {one.took_s:.1f} s, {lost} lost", highlight=False)
     for reason in one.reasons:
@@ -103,7 +103,7 @@ def say(one: Finding, console: Console) -> None:
 
 
 def show(findings: Sequence[Finding], console: Console) -> None:
-    """A row for each model of each change."""
+    """Print a row for each model of each change."""
     table = Table(title="a live change under an open loop; latency in ms from the due time, of answers 200")
     for column in ("change", "took s", "model"):
         table.add_column(column)

@@ -29,8 +29,9 @@ _LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A batch that came back. `requests` are their numbers; the rest is microseconds: what was planned with
-    from dispatch to result, what it should compute for as a rule, what it did, dispatch to result."""
+    """A batch that came back. `requests` are their numbers; the rest is in us. `predicted_us`: planned with
+    from dispatch to result; `typical_us`: the compute time to expect. `compute_us`: its compute;
+    `elapsed_us`: from dispatch to result."""
 
     bucket: int
     requests: tuple[int, ...]
@@ -59,22 +60,22 @@ class Watch:
         self.batches: list[Batch] = []
 
     def parsed(self, model: str, parse_us: int) -> None:
-        """The edge's matter."""
+        """Do nothing: it concerns the edge."""
 
     def request_done(self, request: Request, reply: Reply, latency_us: int, within_slo: bool) -> None:
-        """Counted where it was asked."""
+        """Do nothing: the client counts it."""
 
     def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
-        """No edge, no refusals."""
+        """Do nothing: without an edge there are no refusals."""
 
     def output_refused(self, model: str, output: str) -> None:
         pass
 
     def worker_suspected(self, slice: str) -> None:  # noqa: A002  the domain's word
-        """Seen in its batch."""
+        """Do nothing: the worker's batch shows it."""
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
-        """No edge is there."""
+        """Do nothing: no edge is there."""
 
     def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:  # noqa: ARG002  # the seam's
         """Keep it."""
@@ -147,7 +148,7 @@ class Bench:
 async def opened(
     model: ServedModel, cores: Sequence[int], profiles: Path, limits: Limits = _LIMITS
 ) -> AsyncIterator[Bench]:
-    """The gateway with the model on one slice on those cores, once its latency is known."""
+    """Yield the gateway with the model on one slice on those cores, once its latency is known."""
     place, store = SliceSpec(SLICE, tuple(cores)), ProfileStore(profiles)
     known = {}
     for variant in model.variants:

@@ -63,7 +63,7 @@ class Prepared:
 
 
 def main() -> int:
-    """0 for a run that can be believed, 1 for a void one, 2 where none could be made."""
+    """Return 0 if the run can be believed, 1 if it is void, 2 if none could be made."""
     asked = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 150)
     try:
@@ -84,7 +84,7 @@ def main() -> int:
 
 
 def run(asks: Sequence[Ask], course: Course, server: Server) -> Report:
-    """One run over one or several loads; errors as `prepare`, and OSError where nobody listens."""
+    """Play one run over one or several loads. Errors as in `prepare`, and OSError if no server listens."""
     prepared = prepare(asks, course, server)
     record, client = measure(prepared.loads, server)
     return summarise(record, prepared.promises, prepared.span_s, client)
@@ -129,7 +129,7 @@ def read_loads(texts: Sequence[str], slos_ms: dict[str, float]) -> list[Ask]:
 
 
 def read_slos(text: str) -> dict[str, float]:
-    """Milliseconds by model from MODEL=MS,...; ValueError for anything else."""
+    """Parse MODEL=MS,... into milliseconds by model. Raises ValueError for anything else."""
     slos_ms = {}
     for part in filter(None, text.split(",")):
         model, _, ms = part.partition("=")

@@ -45,7 +45,7 @@ class FineAlarm:
             raise OSError(ctypes.get_errno(), f"timerfd_settime failed for {at_ns} ns")
 
     def close(self) -> None:
-        """Never ring again."""
+        """Close the alarm; it never rings again."""
         self._loop.remove_reader(self._timer)
         os.close(self._timer)
 

@@ -48,7 +48,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom the requests of one load are for; "" is the model's default variant and the default tenant."""
+    """The target of the requests of one load; "" is the model's default variant and the default tenant."""
 
     model: str
     variant: str = ""
@@ -93,7 +93,7 @@ def fetch_metadata(base_url: str, model: str) -> Metadata:
 
 
 def stated_slo_ms(metadata: Metadata, rows: int = 1) -> float | None:
-    """Return the latency that the model promises a request of so many rows; None where the server states
+    """Return the latency that the model promises a request of `rows` rows, or None if the server states
     none."""
     parameters = metadata.get("parameters")
     slo = parameters.get("slo_ms") if isinstance(parameters, Mapping) else None
@@ -107,9 +107,9 @@ def stated_slo_ms(metadata: Metadata, rows: int = 1) -> float | None:
 def make_questions(
     target: Target, metadata: Metadata, contents: Contents, timeout_ms: float = 0
 ) -> list[Question]:
-    """`contents.distinct` binary requests, the same for the same seed and Python.
+    """Return `contents.distinct` binary requests, the same for the same seed and Python.
 
-    ValueError where the metadata states inputs that cannot be made up.
+    Raises ValueError if the metadata states inputs that cannot be made up.
     """
     rng = np.random.default_rng([contents.seed, *target.model.encode()])
     inputs = metadata["inputs"]
@@ -157,7 +157,7 @@ def _raw(
 
 
 def _text(bounds: tuple[int, int], words: Sequence[str], rng: np.random.Generator) -> str:
-    """Consecutive words, as many as the bounds allow, equally likely each."""
+    """Return consecutive words; each count within the bounds is equally likely."""
     count = int(rng.integers(bounds[0], bounds[1] + 1))
     start = int(rng.integers(0, len(words)))
     return " ".join(words[number % len(words)] for number in range(start, start + count))

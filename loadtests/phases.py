@@ -56,7 +56,7 @@ class Dialect:
         return median(client - own for client, own in self.empty)
 
     def take(self, gateway: list[Asked], empty: list[Asked]) -> None:
-        """One turn."""
+        """Add one turn."""
         self.gateway += gateway
         self.empty += empty
         self.turns.append(Dialect(self.name, gateway, empty))
@@ -75,7 +75,8 @@ class Dialect:
 
 
 def measure(gateway: Gateway, requests: int, turns: int) -> list[Dialect]:
-    """So many requests a turn to the gateway, which serves MODEL, and to an empty server, in each dialect."""
+    """Send `requests` requests a turn to the gateway, which serves MODEL, and to an empty server, in each
+    dialect."""
     found = [Dialect(name) for name in DIALECTS]
     with ExitStack() as opened:
         told = opened.enter_context(tritonclient.http.InferenceServerClient(f"127.0.0.1:{gateway.rest_port}"))

@@ -57,7 +57,7 @@ class Placed:
     models: Mapping[str, Sequence[str]]
 
     def entries(self) -> list[dict[str, object]]:
-        """As `models:` of penstock.yaml."""
+        """Return the models as in `models:` of penstock.yaml."""
         return [party.entry("slo") | {"slices": list(self.models[party.model])} for party in PARTIES]
 
 
@@ -89,7 +89,7 @@ class Figures:
 
 
 def main() -> int:
-    """0 where every placement has rounds that can be believed, 1 where one has none, 2 where nothing ran."""
+    """Return 0 if every placement has rounds that can be believed, 1 if one has none, 2 if nothing ran."""
     asked = _arguments()
     rounds: list[Round] = []
     try:
@@ -164,7 +164,7 @@ def play_rounds(
 def play(
     name: str, gateway: Gateway, rates: Mapping[str, float], course: Course, where: tuple[int, bool]
 ) -> Round:
-    """One open-loop run; `where`: the client's core, and whether it goes first there."""
+    """Play one open-loop run; `where`: the client's core, and whether it goes first there."""
     asks = [Ask(Target(party.model), f"{rates[party.model]}", party.slo_ms) for party in PARTIES]
     server = Server(gateway.host, gateway.rest_port, CONNECTIONS, CONNECTIONS_MAX)
     prepared = prepare(asks, course, server)
@@ -193,7 +193,7 @@ def figures(rounds: Sequence[Round]) -> list[Figures]:
 
 
 def show(found: Sequence[Figures], rounds: Sequence[Round], console: Console) -> None:
-    """A row for each model of each placement, and which placements keep both promises."""
+    """Print a row for each model of each placement, and which placements keep both promises."""
     offered = {party.model: rounds[0].loads[place] for place, party in enumerate(PARTIES)} if rounds else {}
     table = Table(title="open loop, medians of rounds; latency in ms from the due time, of answers 200")
     table.add_column("placement")
@@ -216,7 +216,8 @@ def show(found: Sequence[Figures], rounds: Sequence[Round], console: Console) ->
 
 
 def read_rates(text: str) -> dict[str, float]:
-    """Requests a second from MODEL=RATE,...; ValueError, in a sentence, unless every model has one."""
+    """Parse MODEL=RATE,... into requests a second by model. Raises ValueError, in a sentence, unless every
+    model has one."""
     models = [party.model for party in PARTIES]
     try:
         rates = {
@@ -231,7 +232,7 @@ def read_rates(text: str) -> dict[str, float]:
 
 @contextlib.contextmanager
 def _serving(placed: Placed, profiles: Path, core: int) -> Iterator[Gateway]:
-    """A ready gateway, on its core; its workers are where their slices say."""
+    """Yield a ready gateway on its core; its workers are on the cores of their slices."""
     with started(placed.entries(), (), profiles, slices=list(placed.slices)) as gateway:
         pin(gateway.pid, [core])
         yield gateway
@@ -239,7 +240,7 @@ def _serving(placed: Placed, profiles: Path, core: int) -> Iterator[Gateway]:
 
 @contextlib.contextmanager
 def shipped_profiles() -> Iterator[Path]:
-    """A folder with the profiles that are shipped; what gateways add to it goes when it is left."""
+    """Yield a folder with the profiles that are shipped; what gateways add to it goes when it is left."""
     with tempfile.TemporaryDirectory(prefix="penstock-profiles-") as made:
         shipped = ROOT / "profiles"
         shutil.copytree(shipped, made, dirs_exist_ok=True, ignore=shutil.ignore_patterns("local"))

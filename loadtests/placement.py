@@ -104,13 +104,13 @@ def problems(data: Path | None) -> Iterator[tuple[str, PlacementProblem]]:
 
 
 def heading() -> str:
-    """Of the table."""
+    """Return the heading of the table."""
     return f"{'':15} {'bound':>9} {'whole':>6} " + " ".join(f"{solver:>24}" for solver in SOLVERS)
 
 
 def row(line: Line) -> str:
-    """Of each solver the devices, with a star where proved, by how much they are over the bound, and its
-    seconds."""
+    """Return a row: for each solver the devices, with a star if proved, how far they are over the bound, and
+    its seconds."""
     cells = [_cell(line, line.results.get(solver)) for solver in SOLVERS]
     return f"{line.name:15} {line.bound:9.1f} {line.whole:6.0f} " + " ".join(cells)
 
@@ -123,7 +123,7 @@ def _cell(line: Line, result: Result | None) -> str:
 
 
 def main() -> int:
-    """0 for a table; ValueError where a solver is at fault."""
+    """Print the table and return 0. Raises ValueError if a solver is at fault."""
     asked = _arguments()
     if asked.data is None:
         print("no --data and no $PENSTOCK_DATA: drawn models instead of measured ones, no scenarios")

@@ -68,7 +68,7 @@ OVERLOADS: Mapping[str, tuple[int, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A policy as it is entered: by `specs`, of which the best counts."""
+    """A policy as it is entered: by `specs`; the best of them counts."""
 
     name: str
     specs: tuple[BatchingSpec, ...]
@@ -111,7 +111,7 @@ def contenders(row: str) -> list[Contender]:
 
 
 def main() -> int:
-    """0 where ours keeps its promises on every row that was run, else 1."""
+    """Return 0 if our policy keeps its promises on every row that was run, else 1."""
     asked = _arguments()
     if asked.mixes is not None:
         return _play_mixes(asked)
@@ -135,7 +135,7 @@ def main() -> int:
 
 
 def _play_mixes(asked: argparse.Namespace) -> int:
-    """0 where ours is near the best on every mix, else 1."""
+    """Return 0 if our policy is near the best on every mix, else 1."""
     names = [name for name in mixes.CONTENDERS if not asked.policies or name.split()[0] in asked.policies]
     chosen = [mixes.find_mix(name) for name in asked.mixes or [*mixes.NAMED, *map(str, range(DRAWN))]]
     found: list[mixes.Outcome] = []
@@ -152,7 +152,7 @@ def _play_mixes(asked: argparse.Namespace) -> int:
 
 
 def measure(row: str, contender: Contender, seconds: float, seeds: int) -> Figures:
-    """Capacity and overload goodput of the best of a contender's specs."""
+    """Measure the capacity and the overload goodput of the best of a contender's specs."""
     worlds = [replace(ROWS[row][1], policy=spec) for spec in contender.specs]
     best = max(capacity(world, seconds, seeds, GRAIN) for world in worlds)
     goodput = {
@@ -166,7 +166,7 @@ def measure(row: str, contender: Contender, seconds: float, seeds: int) -> Figur
 
 
 def table(found: Sequence[Figures]) -> Iterator[str]:
-    """Markdown: capacities by policy and row, then what is left of each peak in overload."""
+    """Yield Markdown: capacities by policy and row, then what is left of each peak in overload."""
     rows = list(dict.fromkeys(figures.row for figures in found))
     by = {(figures.policy, figures.row): figures for figures in found}
     policies = list(dict.fromkeys(figures.policy for figures in found))
@@ -185,7 +185,8 @@ def table(found: Sequence[Figures]) -> Iterator[str]:
 
 
 def promises(found: Sequence[Figures]) -> Iterator[str]:
-    """What ours does not keep: near the best capacity, and no fall-off at two and four times its own."""
+    """Yield the promises that our policy does not keep: near the best capacity, and no fall-off at two and
+    four times its own."""
     for ours in found:
         if not ours.policy.startswith("slo"):
             continue

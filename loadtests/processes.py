@@ -11,7 +11,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_us(pid: int) -> float:
-    """User and system time of the process, all its threads, in microseconds (a tick is 10 ms)."""
+    """Return user and system time of the process, all its threads, in microseconds (a tick is 10 ms)."""
     fields = _stat(pid)
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S * 1e6  # utime and stime, proc(5)
 
@@ -28,8 +28,8 @@ def tree_us(pid: int) -> float:
 
 
 def core_us(core: int) -> float:
-    """Return what all processes, and the machine's other guests (steal), have taken of a core since the
-    start."""
+    """Return the time that all processes, and the machine's other guests (steal), have taken of a core since
+    the start."""
     for line in Path("/proc/stat").read_text().splitlines():
         name, *ticks = line.split()
         if name == f"cpu{core}":
@@ -39,7 +39,7 @@ def core_us(core: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """Anonymous and file-backed memory that the process has in RAM."""
+    """Return the anonymous and file-backed memory that the process has in RAM."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) << 10
@@ -80,9 +80,9 @@ def pin(pid: int, cores: Collection[int]) -> None:
 
 @contextlib.contextmanager
 def undisturbed(core: int | None, realtime: bool) -> Iterator[None]:
-    """This process on a core of its own, and before everything else on it, where asked for.
+    """Run this process on a core of its own, and before everything else on it, if asked for.
 
-    OSError where it may not: going before others needs root or CAP_SYS_NICE.
+    Raises OSError if it may not: going before others needs root or CAP_SYS_NICE.
     """
     cores, policy = os.sched_getaffinity(0), os.sched_getscheduler(0)
     try:

@@ -38,7 +38,7 @@ class Swept:
 
 
 def main() -> int:
-    """0 where the sweeps agree within the aims, 1 where they do not, 2 where one could not be made."""
+    """Return 0 if the sweeps agree within the aims, 1 if they do not, 2 if one could not be made."""
     asked = _arguments()
     with tempfile.TemporaryDirectory() as scratch:
         sweeps = [_sweep(asked, Path(scratch, str(number)), False) for number in range(asked.times)]

@@ -40,7 +40,7 @@ class Record:
         self.left = count
 
     def settle(self, number: int, status: int, reason: str = "") -> None:
-        """Its outcome; RuntimeError where it had one already."""
+        """Note the outcome of an arrival. Raises RuntimeError if it had one already."""
         if self.done_ns[number]:
             before = f"{self.statuses[number]} {self.reasons[number]}"
             raise RuntimeError(f"arrival {number} ended twice: {before}, then {status} {reason}")

@@ -22,7 +22,7 @@ START_UNIX_US = 1_700_000_000_000_000
 
 
 async def measure(rounds: int, folder: Path) -> tuple[float, int]:
-    """(microseconds a request, of the median round; requests recorded)."""
+    """Return (microseconds a request, of the median round; requests recorded)."""
     spec = load_model(ROOT / "models" / "digits")
     model = ServedModel(spec, spec.slo_us, (spec.default_variant,), ("s",))
     call = Call(model, [], 1)

@@ -90,7 +90,7 @@ class Course:
         self.phases: list[Phase] = []
 
     def play(self, name: str, gateways: Sequence[Gateway], strike: Callable[[], None] | None = None) -> None:
-        """A phase; `strike` is called CALM_S after its first request."""
+        """Play a phase; `strike` is called CALM_S after its first request."""
         new, again = asyncio.run(self._load(gateways, strike))
         self.phases.append(Phase(name, new, again))
 
@@ -114,7 +114,7 @@ class Course:
 
 
 def main() -> int:
-    """0 where every promise was kept."""
+    """Return 0 if every promise was kept, else 1."""
     asked = _arguments()
     course = Course(asked.rate, asked.seconds, asked.seed)
     with undisturbed(None, may_go_first()):
@@ -129,7 +129,7 @@ def main() -> int:
 
 
 def play_all(course: Course, budget_ms: float) -> None:
-    """Every phase, on gateways and a server of their own."""
+    """Play every phase, on gateways and a server of their own."""
     with tempfile.TemporaryDirectory(prefix="penstock-profiles-") as profiles, redis_server() as server:
         with _pair(Path(profiles), {}) as gateways:
             course.play(WARM_UP, gateways)
@@ -155,7 +155,7 @@ SHARING = (WITH, RESUMED, RESTARTED)
 
 @contextlib.contextmanager
 def _pair(profiles: Path, cache: dict[str, object]) -> Iterator[list[Gateway]]:
-    """Two gateways, the first of which measures the profile for both."""
+    """Yield two gateways; the first measures the profile for both."""
     entry = {"path": str(MODEL), "slo_ms": SLO_S * 1e3, "batching": {"policy": "static", "size": 1}}
     with contextlib.ExitStack() as stack:
         yield [
@@ -165,7 +165,7 @@ def _pair(profiles: Path, cache: dict[str, object]) -> Iterator[list[Gateway]]:
 
 
 def _await_healed(gateways: Sequence[Gateway]) -> None:
-    """Until all ask Redis again. RuntimeError where one does not."""
+    """Wait until all gateways ask Redis again. Raises RuntimeError if one does not."""
     end_s = time.monotonic() + HEAL_S
     for each in gateways:
         url = f"http://{each.host}:{each.metrics_port}/metrics"
@@ -191,7 +191,7 @@ def _side(sent: Sequence[Sent], results: Counter[str]) -> Side:
 
 
 def judge(phase: Phase, bare: Phase, budget_ms: float) -> list[str]:
-    """Promises that the phase did not keep."""
+    """Return the promises that the phase did not keep."""
     broken = []
     for name, side, base in (("new", phase.new, bare.new), ("again", phase.again, bare.again)):
         broken += [f"{name}: {count} x {what}" for what, count in side.endings.items() if what != RIGHT]
@@ -207,7 +207,7 @@ def judge(phase: Phase, bare: Phase, budget_ms: float) -> list[str]:
 
 
 def show(phases: Sequence[Phase]) -> None:
-    """A line a phase, and what was broken."""
+    """Print a line for each phase, and what was broken."""
     table = Table(title="ms; hits: answers that one gateway had of the other")
     for column in ("phase", "new p50", "p99", "again p50", "p99", "hits", "sent", "faults"):
         justify: Literal["left", "right"] = "left" if column == "phase" else "right"

@@ -41,22 +41,22 @@ class RedisServer:
         _await_listener(self.socket, self._process)
 
     def client(self, password: str | None = None) -> Redis:
-        """Another client of it, with which a test looks and meddles."""
+        """Return another client of the server, by which a test looks and meddles."""
         return Redis(unix_socket_path=str(self.socket), password=password)
 
     def kill(self) -> None:
-        """As kill -9; its socket stays, and refuses."""
+        """Kill the server as `kill -9` does; its socket stays, and refuses."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def pause(self) -> None:
-        """It answers nothing, and refuses nothing (SIGSTOP)."""
+        """Pause the server (SIGSTOP): it answers nothing, and refuses nothing."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """It goes on with what it was sent meanwhile (SIGCONT)."""
+        """Resume the server (SIGCONT): it goes on with what it was sent meanwhile."""
         self._send(signal.SIGCONT)
 
     def _send(self, number: signal.Signals) -> None:
@@ -67,7 +67,7 @@ class RedisServer:
 
 @contextmanager
 def redis_server(*options: str) -> Iterator[RedisServer]:
-    """A server that answers. Its folder's path is short: those of sockets are of at most 107 bytes."""
+    """Yield a server that answers. Its folder's path is short: paths of sockets have at most 107 bytes."""
     with TemporaryDirectory(prefix="redis-") as folder:
         server = RedisServer(Path(folder), *options)
         try:

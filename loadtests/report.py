@@ -89,7 +89,7 @@ class Report:
     voids: Sequence[str]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain values for a file; Any is what `asdict` returns. A percentile of nothing is null."""
+        """Return plain values for a file; Any is what `asdict` returns. A percentile of nothing is null."""
         plain: dict[str, Any] = without_nan({"void": bool(self.voids), **asdict(self)})
         return plain
 
@@ -110,7 +110,7 @@ class _Arrivals:
 
 
 def summarise(record: Record, promises: Sequence[Promise], span_s: float, client: ClientState) -> Report:
-    """Return the report of a finished run; `span_s` is the length of the arrivals' pattern, rates are over
+    """Return the report of a finished run. `span_s` is the length of the arrivals' pattern; rates are over
     it."""
     due_ns = np.asarray(record.due_ns, np.int64)
     sent_ns = np.asarray(record.sent_ns, np.int64)
@@ -128,7 +128,7 @@ def summarise(record: Record, promises: Sequence[Promise], span_s: float, client
 
 
 def percentiles(values: Floats, wanted: Mapping[str, float] = PERCENTILES) -> dict[str, float]:
-    """Nearest-rank percentiles, so each is a value that was seen; nan where there is none."""
+    """Return nearest-rank percentiles, so each is a value that was seen; nan if there is none."""
     if not len(values):
         return dict.fromkeys(wanted, float("nan"))
     found = np.percentile(values, list(wanted.values()), method="inverted_cdf")
@@ -136,7 +136,7 @@ def percentiles(values: Floats, wanted: Mapping[str, float] = PERCENTILES) -> di
 
 
 def outcome_name(status: int, reason: str, good: bool) -> str:
-    """`200 in time`, `200 late`, `503 queue_full`, or the reason alone where there was no HTTP answer."""
+    """Return `200 in time`, `200 late`, `503 queue_full`, or the reason alone if there was no HTTP answer."""
     if status == OK:
         return IN_TIME if good else LATE
     return reason if status == NO_STATUS else f"{status} {reason}".strip()
@@ -187,7 +187,7 @@ def _outcomes(arrivals: _Arrivals) -> list[OutcomeCount]:
 
 
 def _series(arrivals: _Arrivals, span_s: float) -> Series:
-    """At most BINS_MAX bins, of 0.1 s where the run is short."""
+    """Return rates and times in at most BINS_MAX bins, of 0.1 s if the run is short."""
     bins = max(1, min(BINS_MAX, round(span_s / 0.1)))
     width_s = span_s / bins
     which = np.minimum((arrivals.due_s / width_s).astype(int), bins - 1)
@@ -210,7 +210,7 @@ def _series(arrivals: _Arrivals, span_s: float) -> Series:
 
 
 def _voids(late_p99_ms: float, reasons: Sequence[str], client: ClientState) -> list[str]:
-    """Return why the run says nothing about the server; written to be read by who ran it."""
+    """Return why the run says nothing about the server; written for the person that ran it."""
     voids = []
     if not late_p99_ms <= LATENESS_MS_MAX:
         voids.append(

@@ -38,7 +38,7 @@ PROCESS_MB = 1.0  # that a small model takes beside its weights
 
 
 def policies(arrivals: Arrivals) -> dict[str, EvictionPolicy]:
-    """By name, ours first."""
+    """Return the policies by name, our own first."""
     return {
         "forecast": ForecastGdsf(),
         "gdsf": Gdsf(),
@@ -49,14 +49,14 @@ def policies(arrivals: Arrivals) -> dict[str, EvictionPolicy]:
 
 
 def compare(title: str, figures: tuple[list[LoadFigures], int], arrivals: Arrivals) -> None:
-    """One row for each policy."""
+    """Print one row for each policy."""
     print(title)
     for name, policy in policies(arrivals).items():
         print(_row(name, Play(*figures, policy).run(arrivals)), flush=True)
 
 
 def main() -> int:
-    """0; 1 where a live gateway failed requests, or its worker's memory grew past the limit."""
+    """Return 0, or 1 if a live gateway failed requests or its worker's memory grew past the limit."""
     asked = _arguments()
     if asked.live:
         return _live(asked)

@@ -42,9 +42,9 @@ def run(
     arrivals: Arrivals,
     cores: tuple[Collection[int], Sequence[int]],
 ) -> Seen:
-    """Models of those figures on one slice of `limit_mb`; `cores`: the gateway's and the worker's.
+    """Run models of those figures on one slice of `limit_mb`; `cores`: the gateway's and the worker's.
 
-    RuntimeError where the gateway does not come up, or a model is not answered at all.
+    Raises RuntimeError if the gateway does not come up, or a model is not answered at all.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-models-") as folder:
         homes = write_models(

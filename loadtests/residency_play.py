@@ -22,10 +22,10 @@ SERVICE_US = 5_000
 
 @runtime_checkable
 class Told(Protocol):
-    """A policy that is told of every request."""
+    """A policy that learns of every request."""
 
     def used(self, key: Key, now_us: int) -> None:
-        """The model is asked for."""
+        """Note that the model was asked for."""
         ...
 
 
@@ -46,8 +46,8 @@ class Arrivals:
 
 @dataclass(slots=True)
 class Tally:
-    """How requests ended: `hits` found their model there, `waited` were answered in time once it was loaded,
-    `late` were refused, as it would have been too late, and `refused`, as nobody made room for it.
+    """How requests ended. `hits` found their model there. `waited` were answered in time once it was loaded.
+    `late` were refused, as it would have been too late. `refused` found no room made for their model.
 
     `hit_us` of `asked_us`: what loading would have taken for the hits, and for all.
     """
@@ -99,7 +99,7 @@ class Play:
         self._now_us = 0
 
     def run(self, arrivals: Arrivals) -> Tally:
-        """From a slice where the first models are loaded."""
+        """Play the arrivals, from a slice with the first models loaded."""
         self._obey(self.residency.want(self._figures, 0), 0)
         self._obey(self.residency.fill({}, 0), 0)
         for due_us, place in zip(arrivals.due_us, arrivals.models, strict=True):
@@ -109,7 +109,7 @@ class Play:
         return self.tally
 
     def _work_until(self, until_us: int) -> None:
-        """All that happens until then."""
+        """Do all that happens until then."""
         while True:
             event_us = self._events[0][0] if self._events else NEVER_US
             due_us = min(self.residency.due_us(self._now_us), event_us)
@@ -157,7 +157,7 @@ class Play:
                 heappush(self._events, (now_us + UNLOAD_US, next(self._numbers), False, order.key))
 
     def _work(self, now_us: int, _number: int, loaded: bool, key: Key) -> None:
-        """The worker has loaded or unloaded a model."""
+        """Note that the worker has loaded or unloaded a model."""
         if not loaded:
             self._obey(self.residency.unloaded(key, now_us), now_us)
             return
@@ -196,8 +196,8 @@ def unequal_models(count: int, slo_us: float, seed: int) -> tuple[list[LoadFigur
 def zipf_arrivals(
     models: int, load: tuple[float, float], exponent: float, drift_s: float, seed: int
 ) -> Arrivals:
-    """Poisson arrivals, rank r in proportion to r ** -exponent. `load`: requests a second, seconds. Every
-    `drift_s` a tenth of the models change their ranks with each other (0: never)."""
+    """Draw Poisson arrivals, rank r in proportion to r ** -exponent. `load`: requests a second, seconds.
+    Every `drift_s` a tenth of the models change their ranks with each other (0: never)."""
     rate, seconds = load
     rng = np.random.default_rng(seed)
     total = int(rng.poisson(rate * seconds))

@@ -63,7 +63,8 @@ class Subject:
 
 
 def main() -> int:
-    """0 where every answer was right and no request failed; the aims are reported, not enforced."""
+    """Return 0 if every answer was right and no request failed, else 1, or 2 if wrk is missing. The aims are
+    reported, not enforced."""
     asked = _arguments()
     if trouble := wrk.missing():
         sys.stderr.write(trouble + "\n")

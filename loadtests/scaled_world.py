@@ -69,7 +69,7 @@ class ScaledModel:
     slices: tuple[str, ...] | None = None
 
     def served(self, slices: Iterable[SliceSpec]) -> ServedModel:
-        """On those slices, as far as it may be there."""
+        """Return the model as served on those slices, as far as it may be there."""
         tensor = TensorSpec("X", "FP32", (-1, 1))
         names = tuple(name for name, *_ in self.variants)
         several = len(names) > 1
@@ -87,12 +87,12 @@ class ScaledModel:
         )  # fmt: skip
 
     def latency_us(self, variant: str, rows: int) -> int:
-        """Return what a batch takes."""
+        """Return the time that a batch takes."""
         _, _, alpha_us, beta_us = next(each for each in self.variants if each[0] == variant)
         return ceil(alpha_us * rows + beta_us)
 
     def profile(self, variant: str) -> Profile:
-        """As the truth is; of which nothing is left to be measured."""
+        """Return a profile that is the truth; nothing is left to be measured."""
         points = tuple(
             Point(0, rows, float(took_us), float(took_us), REFINED_COUNT)
             for rows in range(1, self.rows_max + 1)
@@ -126,7 +126,7 @@ class ScaledWorld:
         )
 
     def terms(self) -> WorkerTerms:
-        """Workers that do as they are told."""
+        """Return the terms of workers that obey their commands."""
         weights = {
             (model.name, variant): Weight(model.load_us)
             for model in self.models
@@ -149,7 +149,7 @@ class ScaledWorld:
 
 
 class SimulatedTables:
-    """Capacities, each simulated once, whoever asks for it."""
+    """Capacities, each simulated once, however many ask for it."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[object, ...], Capacity] = {}
@@ -178,8 +178,8 @@ class Minute:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """`replica_hours`: slices that were held, from their worker's start to its end; `changes` of the number
-    of replicas; `accuracy` in the mean over answers, nan where nobody knows; `cost` of what was held."""
+    """`replica_hours`: slices that were held, from their worker's start to its end. `changes`: of the number
+    of replicas; `accuracy`: the mean over answers, nan if not known; `cost`: of what was held."""
 
     minutes: tuple[Minute, ...]
     replica_hours: float
@@ -249,7 +249,7 @@ class ScaledSimulation(ControlledSimulation):
         self.at(0, self.control.start)
 
     def run(self, settle_us: int, end_us: int) -> Score:
-        """Return what came of it from `settle_us` on, a whole minute, until `end_us`, another."""
+        """Return the score from `settle_us` on, a whole minute, until `end_us`, another."""
         self.play(settle_us)
         before, rows = self._changes(), self.counting.rows.copy()
         self.play(end_us)

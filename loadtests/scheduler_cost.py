@@ -45,7 +45,7 @@ class Load:
         self.count = 0
 
     def arrive(self, count: int) -> None:
-        """So many requests, each for the next model."""
+        """Send `count` requests, each for the next model."""
         scheduler, now_us = self.scheduler, self.now_us
         for _ in range(count):
             self.count += 1
@@ -55,7 +55,7 @@ class Load:
             scheduler.arrive(request, now_us)
 
     def run(self, depth: int, requests: int) -> float:
-        """Microseconds per request over so many requests."""
+        """Return the microseconds per request over `requests` requests."""
         scheduler = self.scheduler
         self.arrive(depth)
         batch = _batch(scheduler.wake(self.now_us))

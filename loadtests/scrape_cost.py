@@ -27,7 +27,7 @@ NOW_US = 10**12
 
 
 def served(number: int, variants: int) -> ServedModel:
-    """Return a model of so many variants."""
+    """Return a model of `variants` variants."""
     names = tuple(f"variant-{each}" for each in range(variants))
     spec = ModelSpec(
         f"model-{number}",
@@ -43,7 +43,7 @@ def served(number: int, variants: int) -> ServedModel:
 
 
 def fill(telemetry: Telemetry, models: list[ServedModel], tenants: list[str]) -> None:
-    """Every series that this many models and tenants can have, but half of the outcomes of each flow."""
+    """Fill every series that this many models and tenants can have, but half of the outcomes of each flow."""
     seed = random.Random(1)
     for model in models:
         for tenant in tenants:
@@ -64,7 +64,7 @@ def ended(model: str, tenant: str, reply: Reply) -> tuple[Request, Reply, int]:
 
 
 def batch(model: str, variant: str) -> RunBatch:
-    """One of four requests."""
+    """Return a batch of four requests."""
     request = Request(1, model, 1, NOW_US, NOW_US + SLO_US)
     made = RunBatch(1, "slice", [Piece(request, 0, 2) for _ in range(4)], 8)
     made.model, made.variant, made.predicted_us, made.typical_us = model, variant, 2_800.0, 2_400.0
@@ -72,7 +72,8 @@ def batch(model: str, variant: str) -> RunBatch:
 
 
 def event_us(event: Callable[[], None], rounds: int) -> float:
-    """CPU, median of rounds; the call through `event` is part of it (0.03 us)."""
+    """Return the CPU time of an event, the median of rounds; the call through `event` is part of it (0.03
+    us)."""
     costs = []
     for _ in range(rounds):
         begin = thread_time_ns()
@@ -83,7 +84,7 @@ def event_us(event: Callable[[], None], rounds: int) -> float:
 
 
 def scrape(telemetry: Telemetry) -> tuple[list[float], bytes]:
-    """Milliseconds of CPU of each step, and the text."""
+    """Return the milliseconds of CPU of each step, and the text."""
     costs: list[float] = []
     pieces: list[bytes] = []
     steps = telemetry.steps()

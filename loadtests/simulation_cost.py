@@ -80,7 +80,7 @@ class TimedRun(Run):
 
 
 def decisions(world: World, rate: float) -> dict[str, list[int]]:
-    """Nanoseconds of each event of the scheduler."""
+    """Return the nanoseconds of each event of the scheduler."""
     run = TimedRun(world)
     assert isinstance(run.scheduler, Timed)  # noqa: S101
     taken = run.scheduler.taken

@@ -86,7 +86,7 @@ class Point:
 
 
 def main() -> int:
-    """0 where every point is valid, 1 where one stayed void, 2 where nothing could be run.
+    """Return 0 if every point is valid, 1 if one stayed void, 2 if nothing could be run.
 
     Whether the promises were kept is reported, not enforced.
     """
@@ -117,7 +117,7 @@ def main() -> int:
 
 
 def _tries(bed: Testbed, load: float, asked: argparse.Namespace) -> Iterator[Point]:
-    """Runs of one point: until one is valid, or there were enough."""
+    """Yield runs of one point until one is valid, or there were enough."""
     for _ in range(asked.tries):
         point = run_point(bed, load, Course(asked.seconds, contents=Contents(seed=asked.seed)))
         yield point
@@ -126,7 +126,7 @@ def _tries(bed: Testbed, load: float, asked: argparse.Namespace) -> Iterator[Poi
 
 
 def run_point(bed: Testbed, load: float, course: Course) -> Point:
-    """One run at `load` times the capacity, which is measured before and after it."""
+    """Play one run at `load` times the capacity, which is measured before and after it."""
     bed.warm_up()
     before = bed.capacity()
     played = bed.play(load * before.rate, course)
@@ -150,7 +150,7 @@ def judge(load: float, capacities: tuple[float, float], played: Played) -> Point
 
 
 def ending(status: int, reason: str, in_time: bool) -> str:
-    """In time, late, lost, or the kind of outcome that the reason belongs to."""
+    """Return in time, late, lost, or the kind of outcome that the reason belongs to."""
     if status == OK:
         return GOOD if in_time else LATE
     return LOST if status == NO_STATUS else _KINDS.get(reason, Kind.FAILED.value)

@@ -38,7 +38,7 @@ def load(artifact, options):
 
 
 def write_models(folder: Path, sizes_bytes: Iterable[int], load_ms: float, slo_ms: float) -> list[Path]:
-    """Folders `m0`, `m1` and so on under `folder`, whose weights are of these sizes."""
+    """Write folders `m0`, `m1` and so on under `folder`, with weights of these sizes."""
     written = []
     for number, size_bytes in enumerate(sizes_bytes):
         home = folder / f"m{number}"

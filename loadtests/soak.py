@@ -76,7 +76,7 @@ class Tally:
             print(f"BROKEN: {what}", flush=True)
 
     def judged(self) -> list[str]:
-        """Return what was broken, too few right answers of a client among it."""
+        """Return what was broken, including too few right answers of a client."""
         found = list(self.broken)
         for client, endings in self.endings.items():
             found += [f"{client}: {endings[each]} {each}" for each in NEVER if endings[each]]
@@ -86,8 +86,8 @@ class Tally:
 
 
 def slope(samples: Sequence[float]) -> float:
-    """By how much they rise from the first to the last: the median of the slopes of all pairs (Theil, Sen),
-    which a few high samples do not move."""
+    """Return by how much the samples rise from the first to the last. It is the median of the slopes of all
+    pairs (Theil, Sen), which a few high samples do not move."""
     values = np.asarray(samples, float)
     first, last = np.triu_indices(len(values), 1)
     if not len(first):
@@ -117,7 +117,7 @@ class Soak:
         self._until_s = time.monotonic() + seconds
 
     def run(self) -> None:
-        """All of it, until the time is up and the disturbance that is under way has ended."""
+        """Run all of it, until the time is up and the disturbance that is under way has ended."""
         ended = threading.Event()
         roles = [
             self._rest, self._rest, self._binary, self._rpc, self._http, self._aborts, self._scrapes,
@@ -149,7 +149,7 @@ class Soak:
         self._ask("REST, binary", request, ended)
 
     def _ask(self, client: str, request: bytes, ended: threading.Event) -> None:
-        """One connection, made again where it was closed."""
+        """Ask on one connection, made again if it was closed."""
         while not ended.is_set():
             try:
                 self._ask_on_one(client, request, ended)
@@ -157,7 +157,7 @@ class Soak:
                 self.tally.count(client, "missing")
 
     def _ask_on_one(self, client: str, request: bytes, ended: threading.Event) -> None:
-        """Until it is closed without an answer: ConnectionError."""
+        """Ask until the connection is closed without an answer. Raises ConnectionError then."""
         with (
             socket.create_connection((self.gateway.host, self.gateway.rest_port), BACK_S) as connection,
             connection.makefile("rb") as stream,
@@ -185,7 +185,7 @@ class Soak:
             self._infer("tritonclient HTTP", tritonclient.http, client, ended)
 
     def _infer(self, name: str, module: object, client: object, ended: threading.Event) -> None:
-        """Triton's clients carry no types."""
+        """Ask through one of Triton's clients, which carry no types."""
         ones = np.ones((1, 16), np.int32)
         inputs = [module.InferInput(each, [1, 16], "INT32") for each in ("INPUT0", "INPUT1")]  # type: ignore[attr-defined]
         for each in inputs:
@@ -258,7 +258,7 @@ class Soak:
             self.tally.broke(f"{what}:\n{ended.stdout[-3000:]}{ended.stderr[-2000:]}")
 
     def _kill(self) -> None:
-        """One of the workers; then until all are there again, and answer."""
+        """Kill one of the workers, and wait until all are there again, and answer."""
         workers = self.gateway.workers()
         with contextlib.suppress(ProcessLookupError):
             os.kill(workers[self.done["kills"] % len(workers)], signal.SIGKILL)
@@ -283,7 +283,7 @@ class Soak:
 
 
 def judge(soak: Soak) -> list[str]:
-    """Return what was broken, growth among it."""
+    """Return what was broken, including growth."""
     found = soak.tally.judged()
     for name, samples in soak.samples.items():
         late = samples[int(len(samples) * WARM_SHARE) :]
@@ -295,7 +295,7 @@ def judge(soak: Soak) -> list[str]:
 
 
 def main() -> int:
-    """0 where every promise was kept."""
+    """Return 0 if every promise was kept, else 1."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -32,7 +32,7 @@ SLICE = "measured"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where: the worker's core, that of gateway and client, and a folder for profiles that stays."""
+    """The worker's core, the core of gateway and client, and a folder for profiles that stays."""
 
     worker_core: int
     core: int
@@ -48,7 +48,7 @@ class Played:
     voids: Sequence[str]
 
     def latency_ms(self, load: int) -> npt.NDArray[np.float64]:
-        """From due to told, of each arrival of the load of this number, however it ended."""
+        """Return the time from due to told, of each arrival of the load of this number, however it ended."""
         record = self.record
         told = (np.asarray(record.done_ns, np.int64) - np.asarray(record.due_ns, np.int64)) / 1e6
         own: npt.NDArray[np.float64] = told[np.asarray(record.loads) == load]
@@ -64,7 +64,7 @@ class Stage:
         self._realtime = may_go_first()
 
     def latency(self, model: str, variant: str) -> Latency:
-        """Return what was measured of it here; RuntimeError where nothing was."""
+        """Return the latency measured here. Raises RuntimeError if nothing was."""
         place = self.place
         store = ProfileStore(place.profiles)
         here = SliceSpec(SLICE, (place.worker_core,))
@@ -74,7 +74,7 @@ class Stage:
         return Latency(profile)
 
     def play(self, asks: Sequence[Ask], course: Course) -> Played:
-        """One open-loop run of all these loads; first on its core, where that is allowed."""
+        """Play one open-loop run of all these loads; the client goes first on its core, if allowed."""
         gateway, place = self.gateway, self.place
         server = Server(gateway.host, gateway.rest_port, CONNECTIONS, CONNECTIONS_MAX)
         prepared = prepare(asks, course, server)
@@ -88,9 +88,9 @@ class Stage:
 
 @contextlib.contextmanager
 def set_up(models: Sequence[dict[str, object]], place: Place, **settings: object) -> Iterator[Stage]:
-    """The stage, until it is left; `settings` as `gateway.started`.
+    """Yield the stage; `settings` as in `gateway.started`.
 
-    ValueError for cores that are not there; RuntimeError where the gateway does not start.
+    Raises ValueError if the cores are not there, RuntimeError if the gateway does not start.
     """
     missing = {place.worker_core, place.core} - os.sched_getaffinity(0)
     if missing or place.worker_core == place.core:
@@ -102,7 +102,7 @@ def set_up(models: Sequence[dict[str, object]], place: Place, **settings: object
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Those from which `read_place` makes a Place, and those of a Course."""
+    """Add the arguments from which `read_place` makes a Place, and those of a Course."""
     add = parser.add_argument
     add("--seconds", type=float, default=20, help="of each run")
     add("--seed", type=int, default=0)
@@ -114,7 +114,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @contextlib.contextmanager
 def read_place(asked: argparse.Namespace) -> Iterator[Place]:
-    """The place asked for; profiles that are not to be kept go when it is left."""
+    """Yield the place asked for; profiles that are not to be kept go when it is left."""
     if asked.profiles is not None:
         yield Place(asked.worker_core, asked.core, asked.profiles.resolve())
         return
@@ -128,6 +128,6 @@ def rows_within(latency: Latency, budget_us: float, size: int = 0) -> int:
 
 
 def capacity(latency: Latency, slo_us: float, size: int = 0) -> float:
-    """Rows a second of a model that has the slice to itself."""
+    """Return the rows a second of a model that has the slice to itself."""
     rows = rows_within(latency, slo_us / 2, size)
     return rows / latency.predict_us(rows, size) * 1e6

@@ -11,7 +11,7 @@ from loadtests.report import Report, Summary
 
 
 def show(report: Report, console: Console) -> None:
-    """Loads, outcomes, the client itself; and, loudly, why not to believe any of it."""
+    """Print loads, outcomes and the client itself; and, loudly, why not to believe any of it."""
     rows = [*report.loads, report.total] if len(report.loads) > 1 else list(report.loads)
     console.print(_loads(rows, report.span_s))
     console.print(_outcomes(rows))

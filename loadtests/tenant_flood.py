@@ -54,8 +54,8 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Treated:
-    """How a tenant fared. Rates are requests a second; `told_soon`: the share of those turned away or given
-    up who knew it within SOON_MS of being due."""
+    """How a tenant fared. Rates are requests a second. `told_soon`: of the requests turned away or given up,
+    the share that ended within SOON_MS of being due."""
 
     tenant: str
     weight: float
@@ -75,7 +75,7 @@ class Run:
 
 
 def main() -> int:
-    """0 where every run can be believed, 1 where one cannot, 2 where none could be made."""
+    """Return 0 if every run can be believed, 1 if one cannot, 2 if none could be made."""
     asked = _arguments()
     try:
         with read_place(asked) as place:
@@ -145,7 +145,7 @@ def promises(runs: Sequence[Run]) -> dict[str, bool]:
 
 
 def show(run: Run, console: Console) -> None:
-    """A row for each tenant and each way in which its requests ended."""
+    """Print a row for each tenant and each way in which its requests ended."""
     title = f"{run.case}; capacity {run.capacity:.0f}/s; times in ms from due"
     table = Table(title=title)
     for column in ("tenant", "weight", "offered/s", "in time/s", "in time", "refused soon"):

@@ -75,18 +75,19 @@ class Testbed:
         self._realtime = may_go_first()
 
     def capacity(self) -> bare.Capacity:
-        """Of the bare model, now."""
+        """Measure the capacity of the bare model now."""
         return self.bare.capacity(self.setting.slo_ms * 1e3)
 
     def warm_up(self) -> None:
-        """Some seconds at half the capacity that count for nothing.
+        """Play some seconds at half the capacity that count for nothing.
 
-        What the gateway believes of batches is then of now, not of its start or of a disturbed run.
+        The gateway's estimates of batches are then current, not from its start or from a disturbed run.
         """
         self.play(WARM_UP_LOAD * self.capacity().rate, Course(WARM_UP_S))
 
     def play(self, rate: float, course: Course) -> Played:
-        """One open-loop run at `rate` requests a second; first on its core, where that is allowed."""
+        """Play one open-loop run at `rate` requests a second; the client goes first on its core, if
+        allowed."""
         setting = self.setting
         server = Server(self.gateway.host, self.gateway.rest_port, CONNECTIONS, CONNECTIONS_MAX)
         prepared = prepare([Ask(Target(setting.model), f"{rate}", setting.slo_ms)], course, server)
@@ -101,7 +102,7 @@ class Testbed:
 
 
 class Watch:
-    """Who uses the cores from now on: `owners` are the processes that should, by core."""
+    """The use of the cores from now on: `owners` are the processes that should use them, by core."""
 
     def __init__(self, owners: Mapping[int, Sequence[int]]) -> None:
         self._owners = owners
@@ -135,10 +136,10 @@ def settle(gateway: Gateway) -> None:
 
 @contextlib.contextmanager
 def laid_out(setting: Setting) -> Iterator[Testbed]:
-    """The testbed, until it is left.
+    """Yield the testbed.
 
-    ValueError for a model without a capacity or cores that are not there; RuntimeError where a process does
-    not start.
+    Raises ValueError if the model has no capacity or cores are not there, RuntimeError if a process does not
+    start.
     """
     usable = sorted(os.sched_getaffinity(0))
     if setting.worker_core == setting.core or not {setting.worker_core, setting.core} <= set(usable):
@@ -167,7 +168,7 @@ def drift(before: float, after: float) -> list[str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Those from which `read_setting` makes a Setting."""
+    """Add the arguments from which `read_setting` makes a Setting."""
     default = Setting()
     add = parser.add_argument
     add("--model", default=default.model, help="one of the samples whose cost is the same for any content")

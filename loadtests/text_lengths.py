@@ -58,7 +58,7 @@ class Finding:
 
 
 def main() -> int:
-    """0 for a run that was made, 2 where none could be."""
+    """Return 0 if a run was made, 2 if none could be."""
     asked = _arguments()
     try:
         with _profiles(asked.profiles) as folder, undisturbed(asked.core, realtime=False):
@@ -74,7 +74,7 @@ def main() -> int:
 
 
 async def measure(asked: argparse.Namespace, profiles: Path) -> Finding:
-    """One run, as asked for."""
+    """Play one run, as asked for."""
     model = served(asked)
     drawn = texts.draw(DISTINCT, asked.seed)
     async with opened(model, [asked.worker_core], profiles) as bench:
@@ -88,7 +88,7 @@ async def measure(asked: argparse.Namespace, profiles: Path) -> Finding:
 
 
 def served(asked: argparse.Namespace) -> ServedModel:
-    """minilm with one variant, and other buckets where they are asked for."""
+    """Return minilm with one variant, and with other buckets if they are asked for."""
     spec = load_model(ROOT / "models" / "minilm")
     if asked.buckets:
         spec = replace(spec, size_hint=SizeHint("TEXT", tuple(sorted(asked.buckets))))
@@ -105,7 +105,8 @@ def call_of(model: ServedModel, text: Text, hint: str) -> Call:
 
 
 def capacity(model: ServedModel, profile: Profile, sizes: Sequence[int]) -> float:
-    """Requests a second, by the profile, in the largest batches of each bucket that fit the SLO twice."""
+    """Return requests a second, by the profile, in the largest batches of each bucket that fit the SLO
+    twice."""
     latency, hint = Latency(profile), _hint(model)
     counts = Counter(hint.bucket(size) for size in sizes)
     mean_us = 0.0
@@ -116,7 +117,7 @@ def capacity(model: ServedModel, profile: Profile, sizes: Sequence[int]) -> floa
 
 
 def padded(batch: Batch, sent: Sequence[Text], unit: str, hint: SizeHint) -> Padded:
-    """With what is known of its texts; requests are numbered from 1."""
+    """Return the batch with what is known of its texts; requests are numbered from 1."""
     members = [sent[number - 1] for number in batch.requests]
     lengths = [text.tokens for text in members]
     largest, _ = hint.place(max(text.size(unit) for text in members))
@@ -129,7 +130,7 @@ def padded(batch: Batch, sent: Sequence[Text], unit: str, hint: SizeHint) -> Pad
 def find(
     rate: float, model: ServedModel, profile: Profile, endings: Sequence[Ending], batches: Sequence[Padded]
 ) -> Finding:
-    """Return the figures; the first batches, of which no estimate had learnt yet, count for padding only."""
+    """Return the figures. The first batches, before any estimate had learnt, count for padding only."""
     if len(batches) <= UNLEARNT:
         raise ValueError(f"{len(batches)} batches teach nothing; raise --seconds")
     groups = {IN_ALL: list(range(len(batches)))}
@@ -175,7 +176,7 @@ def _hint(model: ServedModel) -> SizeHint:
 
 
 def show(finding: Finding, console: Console) -> None:
-    """Both tables."""
+    """Print both tables."""
     ended = ", ".join(f"{count} {name}" for name, count in sorted(finding.endings.items()))
     console.print(
         f"{finding.rate:.1f} requests/s, {finding.attainment:.2%} in time: {ended}", highlight=False

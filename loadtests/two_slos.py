@@ -38,7 +38,7 @@ class Party:
     size: int = 0
 
     def entry(self, policy: str) -> dict[str, object]:
-        """In `models:`."""
+        """Return the model's entry in `models:`."""
         return model_entry(
             self.model, slo_ms=self.slo_ms, variants=[self.variant], default_variant=self.variant,
             batching={"policy": policy},
@@ -60,7 +60,7 @@ class Run:
 
 
 def main() -> int:
-    """0 where every run can be believed, 1 where one cannot, 2 where none could be made."""
+    """Return 0 if every run can be believed, 1 if one cannot, 2 if none could be made."""
     asked = _arguments()
     try:
         with read_place(asked) as place:
@@ -95,10 +95,10 @@ def measure(asked: argparse.Namespace, place: Place) -> Iterator[Run]:
 
 
 def joint_capacity(stage: Stage) -> tuple[float, float]:
-    """Requests a second of both, tight and loose: one batch of each in every cycle (Nexus, SOSP 2019, 6.1: a
-    tight request that just missed its batch waits for one cycle, then is in the next).
+    """Return requests a second of both, tight and loose: a batch of each in every cycle. A tight request that
+    just missed its batch waits for one cycle, then is in the next (Nexus, SOSP 2019, 6.1).
 
-    Of the cycles in which no tight request is late, the one with the largest product of the rates.
+    Among the cycles in which no tight request is late, it is the one with the largest product of the rates.
     """
     tight, loose = (stage.latency(party.model, party.variant) for party in (TIGHT, LOOSE))
     slo_us = TIGHT.slo_ms * 1e3
@@ -114,7 +114,7 @@ def joint_capacity(stage: Stage) -> tuple[float, float]:
 
 
 def show(runs: Sequence[Run], console: Console) -> None:
-    """A row for each model of each run."""
+    """Print a row for each model of each run."""
     table = Table(title="two models on one slice, open loop; latency in ms from the due time, of answers 200")
     table.add_column("policy")
     table.add_column("load", justify="right")

@@ -58,7 +58,7 @@ class Finding:
 
 
 def main() -> int:
-    """0 where promises were kept and runs can be believed, 1 where not, 2 where one could not be made."""
+    """Return 0 if promises were kept and runs can be believed, 1 if not, 2 if a run could not be made."""
     asked = _arguments()
     console = Console(width=None if sys.stdout.isatty() else 160)
     findings: list[Finding] = []

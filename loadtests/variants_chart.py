@@ -23,7 +23,7 @@ _HEADINGS = ("load", "rows/s", "in time", "p99 ms", "by labels", "expected", "at
 
 
 def say(model: str, known: Known, place: Place, console: Console) -> None:
-    """What the model's variants can do, and where all this runs."""
+    """Print what the model's variants can do, and on which cores all this runs."""
     rungs = ", ".join(
         f"{name} {known.accuracy[name]:.4f} at {known.capacity[name]:.0f}/s" for name in known.allowed
     )
@@ -36,7 +36,7 @@ def say(model: str, known: Known, place: Place, console: Console) -> None:
 
 
 def show(model: str, turns: Sequence[Turn], classes: Sequence[Turn], console: Console) -> None:
-    """A row for each stair of each turn, its whole, and what was broken."""
+    """Print a row for each stair of each turn, its whole, and what was broken."""
     table = Table(title=f"{model}: open loop, up and down; latency from the due time, of answers 200")
     table.add_column("configuration")
     for column in _HEADINGS:
@@ -107,7 +107,7 @@ def _lines(axes: "Axes", turns: Sequence[Turn], value: Callable[[Figures], float
 
 
 def _best(axes: "Axes", turns: Sequence[Turn]) -> None:
-    """What the allowed variants can have at these loads, if no request ever waited."""
+    """Draw what the allowed variants can have at these loads, if no request ever waited."""
     axes.plot(
         *_edges(turns[0].steps, lambda step: step.best),
         color=_BEST,
@@ -118,7 +118,8 @@ def _best(axes: "Axes", turns: Sequence[Turn]) -> None:
 
 
 def _rungs(axes: "Axes", known: Known, turns: Sequence[Turn]) -> None:
-    """Who answered under the ladder, in shares of the answers, the least accurate at the bottom."""
+    """Draw which variants answered under the ladder, in shares of the answers, the least accurate at the
+    bottom."""
     ladder = next((turn for turn in turns if turn.name == LADDER), turns[0])
     counts = [sum(step.variants.values()) or 1 for step in ladder.steps]
     colours = {name: _RUNGS[rank % len(_RUNGS)] for rank, name in enumerate(known.allowed)}

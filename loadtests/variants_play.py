@@ -55,7 +55,7 @@ class Turn:
 
 
 def entry(configuration: str, subject: Subject) -> dict[str, object]:
-    """In `models:`; every variant is there in each configuration."""
+    """Return the model's entry in `models:`; every variant is there in each configuration."""
     terms = subject.terms
     allowed = keeping(subject, terms.floor)
     needs: dict[str, object] = {"accuracy_min": terms.floor, "optimize": "most_accurate"}
@@ -67,7 +67,7 @@ def entry(configuration: str, subject: Subject) -> dict[str, object]:
 
 @contextlib.contextmanager
 def staged(configuration: str, subject: Subject, place: Place) -> Iterator[Stage]:
-    """A gateway of this configuration, until it is left; RuntimeError where it does not start.
+    """Yield a gateway of this configuration. Raises RuntimeError if it does not start.
 
     Profiles go on being refined whenever the slice idles, as in service: five variants take minutes.
     """
@@ -105,7 +105,7 @@ def play_staircase(
 
 
 def play_classes(stage: Stage, subject: Subject, known: Known, seconds: float, seed: int) -> list[Turn]:
-    """Two classes of requests at once, of which one states a higher floor with every request."""
+    """Play two classes of requests at once; each request of the second class states a higher floor."""
     terms = subject.terms
     full = known.full / terms.rows
     stairs = Stair(ANY, seconds), Stair(STRICT, seconds)
@@ -143,7 +143,8 @@ def play(
 
 
 def read_told(record: Record, kept: Mapping[int, bytes], subject: Subject, loads: int) -> list[list[Told]]:
-    """By load, in the order in which requests were due; `kept`: whole answers by arrival."""
+    """Return the answers by load, in the order in which requests were due; `kept`: whole answers by
+    arrival."""
     told: list[list[Told]] = [[] for _ in range(loads)]
     turns = Counter[int]()
     for number, load in enumerate(record.loads):

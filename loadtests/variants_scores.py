@@ -37,8 +37,8 @@ class Known:
 
     def best(self, rate: float) -> float:
         """Return the mean accuracy that two of the allowed variants can have together at this many rows a
-        second, if no row ever waited: an upper bound. That of the quickest where not even it carries the
-        load."""
+        second. It is an upper bound: it assumes that no row ever waited. If not even the quickest carries the
+        load, it is the quickest variant's accuracy."""
         able = [self.accuracy[name] for name in self.allowed if self.capacity[name] >= rate]
         found = max(able, default=self.accuracy[max(self.allowed, key=lambda name: self.capacity[name])])
         for pair in combinations(self.allowed, 2):
@@ -81,10 +81,11 @@ class Stair:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of the requests that were due in a time; a share of nothing is nan.
+    """Figures of the requests that were due in a time; a share of nothing is nan.
 
-    `rate`: rows a second; `accuracy`: of the answers' rows by their labels; `expected`: by what was measured
-    of the variants that answered; `best`: as `Known.best`. `turned_away`: who got no answer, by ending.
+    `rate`: rows a second. `accuracy`: of the answers' rows by their labels. `expected`: by what was measured
+    of the variants that answered. `best`: as `Known.best`. `turned_away`: the requests that got no answer, by
+    ending.
     """
 
     load: float
@@ -103,14 +104,15 @@ class Figures:
 
 
 def staircase(loads: Sequence[float], seconds: float) -> list[Stair]:
-    """Up through these loads and down again, the last of them once; then the first once more, REST times as
-    long: rates are means over some seconds, so what was stepped down comes back after them."""
+    """Return stairs up through these loads and down again, the last load once, then the first once more,
+    REST times as long. Rates are means over some seconds, so variants that were stepped down come back after
+    them."""
     stairs = [Stair(load, seconds) for load in [*loads, *reversed(loads[:-1])]]
     return [*stairs, Stair(loads[0], REST * seconds)]
 
 
 def pattern(stairs: Sequence[Stair], full: float) -> str:
-    """As `patterns.due_times` reads it; `full`: requests a second at load 1."""
+    """Return the stairs as `patterns.due_times` reads them; `full`: requests a second at load 1."""
     return "+".join(f"{stair.load * full:.6g}:{stair.seconds:g}" for stair in stairs)
 
 
@@ -125,7 +127,7 @@ def by_stair(told: Sequence[Told], stairs: Sequence[Stair], rows: int, known: Kn
 
 
 def whole(told: Sequence[Told], steps: Sequence[Figures], rows: int, known: Known) -> Figures:
-    """Of all stairs together; what is at best there is the mean over the requests."""
+    """Return the figures of all stairs together; `best` there is the mean over the requests."""
     seconds = sum(step.seconds for step in steps)
     load = sum(step.load * step.seconds for step in steps) / seconds
     best = _share(sum(step.best * step.offered for step in steps), len(told))
@@ -133,7 +135,7 @@ def whole(told: Sequence[Told], steps: Sequence[Figures], rows: int, known: Know
 
 
 def figures(told: Sequence[Told], stair: Stair, start_s: float, rows: int, known: Known) -> Figures:
-    """Of all these, which were due in this stair."""
+    """Return the figures of all these, which were due in this stair."""
     answers = [one for one in told if one.answered]
     expected = [known.accuracy[one.variant] for one in answers if one.variant in known.accuracy]
     return Figures(
@@ -154,8 +156,8 @@ def figures(told: Sequence[Told], stair: Stair, start_s: float, rows: int, known
 
 
 def untrue(told: Sequence[Told], rows: int, known: Known) -> list[str]:
-    """Where answers are not what they say: the accuracy that they name is not their variant's, or labels say
-    otherwise than the build of the model did."""
+    """Return a sentence for each way in which answers are untrue. They name another accuracy than their
+    variant's, or labels contradict what the build of the model measured."""
     faults = []
     for variant in sorted({one.variant for one in told if one.answered}):
         answers = [one for one in told if one.answered and one.variant == variant]
@@ -177,7 +179,7 @@ def untrue(told: Sequence[Told], rows: int, known: Known) -> list[str]:
 
 
 def below(told: Sequence[Told], floor: float, allowed: Iterable[str]) -> list[str]:
-    """Answers that must not have been given: below the floor, or by a variant that is."""
+    """Return the answers that must not have been given: below the floor, or by a variant that is."""
     may = set(allowed)
     less = sum(one.answered and one.named < floor - _ROUNDING for one in told)
     others = Counter(one.variant for one in told if one.answered and one.variant not in may)
@@ -187,8 +189,9 @@ def below(told: Sequence[Told], floor: float, allowed: Iterable[str]) -> list[st
 
 
 def unscaled(steps: Sequence[Figures], others: Sequence[Sequence[Figures]]) -> list[str]:
-    """Where accuracy did not give way to load, or did not come back after it: the ladder's stairs, beside the
-    same ones of fixed variants, which say what load a variant can carry."""
+    """Return a sentence for each failure of accuracy to give way to load, or to come back after it. `steps`
+    are the ladder's stairs. `others` are the same stairs of fixed variants, which say what load a variant can
+    carry."""
     carrying = (max(turn[number].attainment for turn in others) for number in range(len(steps)))
     carried = [
         one for one, best in zip(steps, carrying, strict=True) if best >= ATTAINMENT_MIN and one.offered

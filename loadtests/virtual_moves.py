@@ -111,7 +111,7 @@ class Found:
     took_us: int
 
     def within(self, first_us: int, last_us: int) -> tuple[int, int, int]:
-        """(requests that came in that time, those answered in time, those that were not answered)."""
+        """Return (requests that came in that time, those answered in time, those that were not answered)."""
         there = [each for each in self.ended if first_us <= each.arrived_us < last_us]
         done = [each for each in there if each.outcome.kind is Kind.COMPLETED]
         return len(there), sum(each.late_us <= 0 for each in done), len(there) - len(done)
@@ -128,7 +128,7 @@ class Scene:
     crashes: Mapping[str, int] | None = None
 
     def play(self, seed: int, rate: float) -> Found:
-        """`rate` requests a second for each model that is there before and after."""
+        """Play `rate` requests a second for each model that is there before and after."""
         rng = np.random.default_rng(seed)
         names = [each.name for each in self.before.models if each.name in {m.name for m in self.after.models}]
         steps = [RateStep(rate, END_US / 1e6)]
@@ -226,7 +226,7 @@ ACCIDENTS = (
 
 
 def main() -> None:
-    """The table."""
+    """Print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -42,7 +42,7 @@ def post(path: str, body: bytes, headers: Mapping[str, object] | None = None) ->
 
 
 def parse_head(head: bytes) -> tuple[int, dict[str, str]]:
-    """Status and headers of an answer's head."""
+    """Return the status and headers of an answer's head."""
     first, *lines = head.decode("latin-1").split("\r\n")
     pairs = (line.partition(":") for line in lines if line)
     return int(first.split(" ")[1]), {name.lower(): value.strip() for name, _, value in pairs}
@@ -66,7 +66,7 @@ def read_answer(stream: BinaryIO) -> Answer | None:
 
 
 def ask(gateway: Gateway, request: bytes, timeout_s: float = 30) -> Answer:
-    """One request on a connection of its own; ConnectionError where no answer came."""
+    """Send one request on a connection of its own. Raises ConnectionError if no answer came."""
     with (
         socket.create_connection((gateway.host, gateway.rest_port), timeout_s) as connection,
         connection.makefile("rb") as stream,
@@ -92,7 +92,7 @@ class DigitsQuestion:
         return post(self.path, self.body, self.headers)
 
     def fault(self, answer: Answer) -> str:
-        """Return what is wrong with the answer; "" where it is right."""
+        """Return what is wrong with the answer, or "" if it is right."""
         if answer.status != 200:
             return f"status {answer.status}: {answer.body[:200]!r}"
         size = int(answer.headers.get("inference-header-content-length", len(answer.body)))

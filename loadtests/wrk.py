@@ -67,7 +67,7 @@ class Wrk:
     cores: Collection[int]
 
     def run(self, port: int) -> Seen:
-        """One closed-loop run; RuntimeError with wrk's own words where it failed."""
+        """Play one closed-loop run. Raises RuntimeError with wrk's own words if it failed."""
         command = [
             "wrk", "-t1", f"-c{self.connections}", f"-d{self.seconds}s", "--timeout", "10s",
             "-s", str(self.script), f"http://127.0.0.1:{port}",

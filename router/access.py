@@ -22,8 +22,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 def say_access(client: object, request: str, status: object, answer_bytes: int, took_us: int) -> None:
-    """One line. `client`: an address of the socket library; `request`: method and path; `status`: of HTTP or
-    gRPC; `took_us`: from the whole request to its answer."""
+    """Log one line about a request. `client`: an address of the socket library; `request`: method and path;
+    `status`: of HTTP or gRPC; `took_us`: from the whole request to its answer."""
     address = f"{client[0]}:{client[1]}" if isinstance(client, tuple | list) and len(client) > 1 else client
     fields = {
         "client": address or NOTHING,

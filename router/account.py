@@ -24,7 +24,7 @@ class Holder(Protocol):
         ...
 
     def address(self) -> str:
-        """Of its client."""
+        """Return the address of its client."""
         ...
 
     def give_up(self, _sentence: str) -> None:
@@ -36,7 +36,7 @@ class Upload(Holder, Protocol):
     """A request's body that comes in, or waits for its turn."""
 
     def is_growing(self) -> bool:
-        """More of it is to come, and is read."""
+        """Return whether more of the upload is to come, and is being read."""
         ...
 
     def hold_back(self) -> None:
@@ -67,7 +67,7 @@ class Account:
         self._review_bytes = self._pause_bytes  # what must be held before all uploads are looked at again
 
     def count(self, name: str, read: Callable[[], int]) -> None:
-        """This counts too, under that name; `read` says how many bytes it is now."""
+        """Count a further holder under this name; `read` returns how many bytes it holds now."""
         self._besides[name] = read
 
     @property
@@ -92,13 +92,14 @@ class Account:
         )
 
     def hold(self, upload: Upload, size: int) -> None:
-        """An upload has grown to `size` bytes; any may be paused or given up before this returns."""
+        """Note that an upload has grown to `size` bytes; any upload may be paused or given up before this
+        returns."""
         self._upload_bytes += size - self._uploads.get(upload, 0)
         self._uploads[upload] = size
         self._grown()
 
     def release(self, upload: Upload) -> None:
-        """It is read, or refused."""
+        """Release an upload that has been read or refused."""
         self._upload_bytes -= self._uploads.pop(upload, 0)
         if upload in self._paused:
             del self._paused[upload]
@@ -106,21 +107,22 @@ class Account:
         self.look()
 
     def fall_behind(self, reader: Holder) -> None:
-        """A client does not take its answers as they come; it, or others, may be given up."""
+        """Note that a client does not take its answers as they come; this client, or others, may be given
+        up."""
         size = reader.held_bytes()
         self._reader_bytes += size - self._readers.get(reader, 0)
         self._readers[reader] = size
         self._grown()
 
     def catch_up(self, reader: Holder) -> None:
-        """It has taken them, or has left."""
+        """Note that a client has taken its answers, or has left."""
         size = self._readers.pop(reader, 0)
         if size:
             self._reader_bytes -= size
             self.look()
 
     def look(self) -> None:
-        """What is held may have become less: uploads that were held back may go on."""
+        """Let paused uploads go on if less is held now."""
         if self._review_bytes == self._pause_bytes and not self._paused:
             return
         held_bytes = self.held_bytes
@@ -142,7 +144,7 @@ class Account:
         self.look()
 
     def by_kind(self) -> Mapping[str, int]:
-        """Return what is held, in bytes, by what it is."""
+        """Return the bytes held now, by kind."""
         self._measure_readers()
         found = {"uploads": self._upload_bytes, "answers": self._reader_bytes}
         return found | {name: read() for name, read in self._besides.items()}

@@ -88,8 +88,8 @@ def _add_health(app: FastAPI, serving: Serving, why_dead: Callable[[], str]) -> 
         return JSONResponse({"live": True})
 
     async def ready() -> JSONResponse:
-        """New requests are welcome, and every model that ever was ready, or is `required`, has a replica:
-        200; otherwise 400."""
+        """Return 200 if new requests are welcome, and every model that ever was ready, or is `required`, has
+        a replica; otherwise 400."""
         if why := why_dead():
             return JSONResponse({"ready": False, "error": why}, 400)
         if serving.ready:
@@ -105,7 +105,7 @@ def _add_health(app: FastAPI, serving: Serving, why_dead: Callable[[], str]) -> 
 
 
 def _add_probe(app: FastAPI, path: str, answer: Callable[[], Awaitable[JSONResponse]]) -> None:
-    """GET for people and clients; HEAD too, which load balancers use."""
+    """Add a GET route for people and clients, and a HEAD route, which load balancers use."""
     name = path.strip("/").replace("/", "_")
     app.add_api_route(path, answer, methods=["GET"], tags=["health"], name=name)
     app.add_api_route(path, answer, methods=["HEAD"], include_in_schema=False, name=f"{name}_head")
@@ -115,7 +115,7 @@ def _add_server(app: FastAPI, serving: Serving, name: str, version: str) -> None
     @app.get("/v2/", include_in_schema=False)  # as the protocol's OpenAPI document spells it
     @app.get("/v2", tags=["metadata"])
     async def server_metadata() -> Json:
-        """Return what this server is, and which extensions of the protocol it serves."""
+        """Return the server's name and version, and the protocol extensions that it serves."""
         return {"name": name, "version": version, "extensions": list(EXTENSIONS)}
 
     @app.get("/v2/models", tags=["metadata"])
@@ -136,7 +136,7 @@ def _add_statistics(app: FastAPI, serving: Serving, read: ReadStatistics) -> Non
 
     @app.get("/v2/models/stats", tags=["operation"])
     async def statistics(request: Request) -> Response:
-        """Counts and nanoseconds of all models since the start (the statistics extension)."""
+        """Return the counts and nanoseconds of all models since the start (the statistics extension)."""
         return await tell(*_seen(serving, request))
 
     @app.get("/v2/models/{model}/stats", tags=["operation"])
@@ -165,7 +165,8 @@ def _add_models(app: FastAPI, serving: Serving) -> None:
 
     @app.get("/v2/models/{model}", tags=["metadata"])
     async def model_metadata(model: Name) -> Json:
-        """Inputs, outputs, variants and tiers of a model; -1 is a free dimension, the first is the batch."""
+        """Return the inputs, outputs, variants and tiers of a model; -1 is a free dimension, the first is the
+        batch."""
         return describe(find_model(serving, model, MODEL_VERSION))
 
     @app.get("/v2/models/{model}/versions/{model_version}", tags=["metadata"])
@@ -180,7 +181,7 @@ def _add_models(app: FastAPI, serving: Serving) -> None:
 
     @app.get("/v2/models/{model}/ready", tags=["health"])
     async def model_ready(model: Name) -> JSONResponse:
-        """Return a replica of the model can take requests: 200; otherwise 400."""
+        """Return 200 if a replica of the model can take requests; otherwise 400."""
         return readiness(find_model(serving, model, MODEL_VERSION).name)
 
     @app.get("/v2/models/{model}/versions/{model_version}/ready", tags=["health"])
@@ -219,7 +220,8 @@ def _add_cache(app: FastAPI, serving: Serving) -> None:
 
 
 def describe(model: ServedModel) -> Json:
-    """Model metadata in the protocol's shape; what the protocol has no word for is under `parameters`."""
+    """Return model metadata in the protocol's shape; what the protocol has no word for is under
+    `parameters`."""
     spec = model.spec
     return {
         "name": spec.name,
@@ -260,8 +262,9 @@ def _describe_variants(spec: ModelSpec, served: tuple[str, ...]) -> list[Json]:
 
 
 def _describe_objective(promised: Objective) -> Json:
-    """`variants`: those that may answer, the most accurate first; `slo_rows`: a request of more rows has the
-    SLO once for each so many of them, None where it has it once."""
+    """Return the objective in the protocol's shape. `variants`: those that may answer, the most accurate
+    first. `slo_rows`: a request has the SLO once for every `slo_rows` of its rows; None if it has the SLO
+    once."""
     return {
         "slo_ms": promised.slo_us / 1000,
         "slo_rows": promised.slo_rows or None,

@@ -10,7 +10,7 @@ from router.outcomes import CLIENT_LEFT
 
 
 def end_for_leavers(app: FastAPI) -> None:
-    """A client that leaves in mid-body ends its request without a word, whichever route reads it."""
+    """Make a client that leaves in mid-body end its request silently, whichever route reads it."""
     app.add_exception_handler(ClientDisconnect, _on_left)
 
 

@@ -16,18 +16,18 @@ from serving.specs import ModelSpec, ServedModel, VariantSpec, guards_of
 
 
 def identified(settings: Settings) -> Settings:
-    """Return the settings with the revision of every model, the size of its variants' artifacts, and the
-    build of those of which answers are kept.
+    """Return the settings with each model's revision, its variants' artifact sizes, and the build of each
+    variant with kept answers.
 
-    For a build it reads the files, and so takes what the disk does, and up to 1 s a gigabyte: not in an event
-    loop.
+    For a build it reads the files. That takes the disk's time and up to 1 s a gigabyte, so do not call it in
+    an event loop.
     """
     kept = settings.cache is not None
     return replace(settings, models=tuple(identify(model, kept and model.cache) for model in settings.models))
 
 
 def identify(model: ServedModel, kept: bool) -> ServedModel:
-    """One model of them. `kept`: its answers are."""
+    """Return one model with its revision, artifact sizes and builds. `kept`: whether its answers are kept."""
     spec = model.spec
     guards = _guards(spec)
     variants = tuple(
@@ -44,8 +44,8 @@ def identify(model: ServedModel, kept: bool) -> ServedModel:
 
 
 def _guards(spec: ModelSpec) -> str:
-    """Return a digest of the guards of its outputs: workers hold to them, and kept answers have passed them.
-    "" where it has none."""
+    """Return a digest of the guards of the model's outputs, or "" if it has none. Workers hold to the guards,
+    and kept answers have passed them."""
     guards = sorted((name, repr(guard)) for name, guard in guards_of(spec).items())
     return f"+{sha256(repr(guards).encode()).hexdigest()[:16]}" if guards else ""
 
@@ -78,10 +78,10 @@ def revision_of(model: ServedModel) -> str:
 
 
 def build_of(folder: Path, variant: VariantSpec) -> str:
-    """SHA-256 over `model.yaml`, the folder's Python files, and the variant's artifact (a file, or all files
-    below it): their contents and relative names, so that equal copies elsewhere are the same build.
+    """Return the SHA-256 over `model.yaml`, the folder's Python files, and the variant's artifact (a file, or
+    all files below it). It covers contents and relative names, so equal copies elsewhere are the same build.
 
-    What cannot be read counts as not there: no worker loads it either.
+    A file that cannot be read counts as not there: no worker loads it either.
     """
     whole = sha256()
     for name, path in _files(folder, variant):

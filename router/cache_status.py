@@ -28,8 +28,8 @@ class CacheStatus(TypedDict):
 def cache_status(
     model: "ServedModel", worth: "Mapping[str, CacheBenefit]", asked: Mapping[str, int], doubts: "Doubts"
 ) -> CacheStatus | None:
-    """Of one model; None where there is nothing to say. `worth`: of the models of which answers are kept;
-    `asked`: requests by what the cache did."""
+    """Return the cache status of a model, or None if there is nothing to say. `worth`: by model, for models
+    with kept answers; `asked`: requests by what the cache did."""
     differs = doubts.of(model)
     kept = worth.get(model.name)
     if kept is None and not differs:
@@ -45,8 +45,8 @@ def cache_status(
 
 
 def cache_lines(now: Mapping[str, CacheStatus], before: Mapping[str, CacheStatus]) -> list[str]:
-    """Return a line of each model, of what happened since `before`; and one of each variant whose answers
-    differ."""
+    """Return a line for each model on what happened since `before`, and a line for each variant with
+    differing answers."""
     width = max(map(len, now), default=0)
     lines = [
         f" {name:{width}}   {said}"
@@ -57,8 +57,8 @@ def cache_lines(now: Mapping[str, CacheStatus], before: Mapping[str, CacheStatus
 
 
 def cache_sentences(now: CacheStatus, before: CacheStatus | None = None) -> Iterator[str]:
-    """Of one model, since `before`: how many requests had a kept answer; of which variants none is kept, and
-    why."""
+    """Yield sentences on a model since `before`: how many requests had a kept answer, and which variants have
+    none kept, and why."""
     if now["kept"]:
         hits, joins, misses = (
             now[key] - (before[key] if before else 0) for key in ("hits", "joins", "misses")

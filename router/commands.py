@@ -12,18 +12,19 @@ _Options = TypeVar("_Options")
 
 
 class Verb(TyperCommand):
-    """A verb, whose --help shows options that take no value as such: typer writes `<bool>` beside them."""
+    """A verb. Its --help shows options that take no value without the `<bool>` that typer writes beside
+    them."""
 
     def get_params(self, ctx: Any) -> Any:  # typer's own kinds, which it does not publish
-        """Of click."""
+        """Return the parameters, as click's method does."""
         return _flagged(super().get_params(ctx))
 
 
 class Verbs(TyperGroup):
-    """The command itself, likewise."""
+    """The command itself; its --help shows options as a `Verb` does."""
 
     def get_params(self, ctx: Any) -> Any:
-        """Of click."""
+        """Return the parameters, as click's method does."""
         return _flagged(super().get_params(ctx))
 
 
@@ -35,8 +36,8 @@ def _flagged(options: Sequence[Any]) -> list[Any]:
 
 
 def command(options: type[_Options], run: Callable[[_Options], int]) -> Callable[..., None]:
-    """Return a function of all the fields of `options`, whose texts are what --help says; exits with what
-    `run` returns."""
+    """Return a function that takes all fields of `options`, with their texts as its --help; it exits with
+    what `run` returns."""
 
     def verb(**given: Any) -> None:  # typer has made them what the fields say
         raise typer.Exit(run(options(**given)))

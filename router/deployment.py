@@ -1,7 +1,6 @@
 """One gateway with its servers and workers, put together from settings."""
 
 import asyncio
-import logging
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from router.auth.guard import KeyGuard
 from router.auth.keys import KeyFile
 from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
+from router.devices import DeviceBoard
 from router.edges import Edges
 from router.explain.body import Explanation
 from router.explain.body import describe as explain
@@ -40,7 +40,7 @@ from router.settings.gateway import ServerSettings
 from router.settings.keys import KeySpec
 from router.settings.memory import free_memory_bytes
 from router.sharedmemory import add_shared_memory, shared_memory_methods
-from router.status import ReplicaBody, SliceStatus, Status, describe
+from router.status import MoveStatus, ReplicaBody, SliceStatus, Status, describe
 from router.telemetry import (
     AuthPresent,
     ConditionPresent,
@@ -71,8 +71,6 @@ from serving.runtime.slicing.choice import device_actuator
 from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
 from serving.specs import Limits, ServedModel, SliceSpec
-
-logger = logging.getLogger(__name__)
 
 
 class GatewayServer:
@@ -105,8 +103,8 @@ class GatewayServer:
         rules = Rules(settings.remeasure, settings.scaling)
         control = Control(settings.slices, models, known, limits, device_kind, rules)
         shares = DeviceShares(make=partial(device_actuator, recut=settings.placement.recut))
-        shares.on_trouble = logger.warning
         self.fleet = Fleet(control, self.gateway, store, shares, find_capacity, settings.workers)
+        self._devices = DeviceBoard(self.fleet, shares)
         self.fleet.observer, self.fleet.free_memory = self._telemetry, free_memory_bytes
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
@@ -222,6 +220,7 @@ class GatewayServer:
         """Close what is still open."""
         await self.replanning.close()
         self._lag.stop()
+        self._devices.stop()
         if self._sharing is not None:
             self._sharing.cancel()
             await asyncio.wait([self._sharing])
@@ -310,10 +309,17 @@ class GatewayServer:
             {"name": name, "listening": listening, "restarts": restarts}
             for name, (listening, restarts) in self.edges.states().items()
         ]
+        if gpus := self._devices.describe():
+            status["gpus"] = gpus
         if proposal := self.replanning.describe():
             status["proposal"] = proposal
+        status["move"] = self._move()
+        return status
+
+    def _move(self) -> MoveStatus:
+        """Return how far what is wanted is so."""
         progress = self.fleet.progress
-        status["move"] = {
+        return {
             "state": progress.state.value,
             "step": progress.step,
             "steps": progress.steps,
@@ -324,7 +330,6 @@ class GatewayServer:
                 *(self.key_watch.refused if self.key_watch is not None else ()),
             ],
         }
-        return status
 
     def _cached(self, model: ServedModel) -> CacheStatus | None:
         """Return what is to be said of its kept answers."""
@@ -382,6 +387,8 @@ class GatewayServer:
             replans=self.replanning.outcomes,
             scaling=self._scaling(),
             condition=self._condition(replicas),
+            gpus=self._devices.used(),
+            cordoned=self._devices.cordoned,
             redis=_describe_redis(self._redis) if self._redis is not None else None,
         )
 

@@ -41,11 +41,11 @@ class Edges:
         self.why_dead = ""  # which edge could not be started again, and why not
 
     def look(self) -> None:
-        """An edge may have ended: look now."""
+        """Check now whether an edge has ended."""
         self._ended.set()
 
     def states(self) -> dict[str, tuple[bool, int]]:
-        """By name: whether it listens, and how often it was started again."""
+        """Return for each edge, by name, whether it listens and how often it was started again."""
         return {name: (edge.listening, self.restarts[name]) for name, edge in self._edges.items()}
 
     async def run(self) -> None:

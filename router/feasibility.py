@@ -40,7 +40,7 @@ class Measurements:
         }
 
     def of(self, variant: str, slice_name: str) -> Latency | None:
-        """Return what was measured of a variant on a slice."""
+        """Return the measured latency of a variant on a slice."""
         return self._known[variant][slice_name]
 
     def late_everywhere(self, variant: str, slo_us: int) -> bool:
@@ -52,19 +52,19 @@ class Measurements:
         return [name for name, us in self.latency_us[variant].items() if us is not None and us > slo_us]
 
     def slowest(self, variant: str) -> tuple[float, str]:
-        """(what a row takes where it takes longest, on which slice); (0.0, "") where nothing is known."""
+        """Return (the longest that a row takes, the slice); (0.0, "") if nothing is known."""
         return max(self._all_us(variant), default=(0.0, ""))
 
     def quickest(self, variant: str) -> tuple[float, str]:
-        """(what a row takes where it takes least, on which slice); (inf, "") where nothing is known."""
+        """Return (the least that a row takes, the slice); (inf, "") if nothing is known."""
         return min(self._all_us(variant), default=(inf, ""))
 
     def _all_us(self, variant: str) -> list[tuple[float, str]]:
         return [(us, name) for name, us in self.latency_us[variant].items() if us is not None]
 
     def cheapest(self, variant: str, slo_us: int) -> tuple[float, str] | None:
-        """(the least that a million rows may cost, on which slice): of the smallest size, in the best batch
-        that is within the SLO; None where a slice has no price, or nothing was measured on it."""
+        """Return (the least that a million rows may cost, the slice). Rows have the smallest size, in the
+        best batch that is within the SLO. None if a slice has no price, or nothing was measured on it."""
         size = self.model.spec.sizes[0]
         costs = []
         for each in self.slices:
@@ -91,9 +91,12 @@ class Measurements:
         return f"{model.name}: not yet measured ({what}): will be swept at the first start"
 
     def rows_in_time(self, objective: Objective) -> tuple[int, int]:
-        """(the rows of the largest request that could be answered within the SLO, alone and on all slices at
-        once; the rows that any slice computes in half of it, so that they may wait for a batch before them),
-        with rows of the largest size; (0, 0) where that is not known of every slice."""
+        """Return two counts of rows of the largest size; (0, 0) if they are not known for every slice.
+
+        The first: the rows of the largest request that all slices, otherwise idle, could answer together
+        within the SLO. The second: the rows that any slice computes in half the SLO, so that they may wait
+        for a batch before them.
+        """
         size, most = self.model.spec.sizes[-1], self.model.spec.batch_max
         alone, behind = 0, most
         for each in self.slices:
@@ -114,8 +117,8 @@ class Measurements:
 
 
 def _rows_alone(latency: Latency, slo_us: int, size: int, batch_max: int) -> int:
-    """Return the rows that a slice computes within the SLO, in one batch or in batches as large as the pieces
-    of a request, whichever are more."""
+    """Return the rows that a slice computes within the SLO: in one batch or in piece-sized batches of a
+    request, whichever is more."""
     piece = _piece(latency, slo_us, size, batch_max)
     count, left_us = divmod(slo_us, latency.predict_us(piece, size))
     in_pieces = int(count) * piece + min(latency.rows_in(left_us, size), piece)
@@ -174,8 +177,8 @@ def _check_slo(findings: Findings, loc: Loc, measured: Measurements, objective: 
 def _check_rows(
     findings: Findings, index: int, measured: Measurements, objective: Objective
 ) -> Iterator[str]:
-    """From how many rows on a request is late however idle the slices are. A warning where `slo_rows` allows
-    more than that, a note where it does not say and one batch holds more."""
+    """Yield a note on how many rows make a request late however idle the slices are. Warn if `slo_rows`
+    allows more; yield the note if it is not stated and one batch holds more."""
     model = measured.model
     possible, stated = measured.rows_in_time(objective)
     if not possible:
@@ -201,7 +204,8 @@ def _check_rows(
 def _late_slices(
     measured: Measurements, objective: Objective, late: Mapping[str, Sequence[str]]
 ) -> Iterator[str]:
-    """Of slices on which nobody can answer in time, and of variants that cannot on others."""
+    """Yield the slices on which no variant can answer in time, and the variants that cannot on other
+    slices."""
     model, slo = measured.model, slo_text(objective.slo_us)
     hopeless = [each.name for each in measured.slices if all(each.name in on for on in late.values())]
     for place in hopeless:
@@ -222,7 +226,7 @@ def _below(measured: Measurements, variant: str, slo_us: int) -> str:
 
 
 def _late(measured: Measurements, objective: Objective) -> str:
-    """Of the one variant that may answer: the SLO and the latency, and what would help."""
+    """Return the SLO, the latency and a remedy for the only variant that may answer."""
     (variant,) = objective.variants
     needed_us = measured.slowest(variant)[0]
     remedy = f"raise it above {ms_text(needed_us)}{_faster(measured, objective)}"
@@ -255,7 +259,7 @@ def _faster(measured: Measurements, objective: Objective) -> str:
 
 
 def _check_cost(findings: Findings, loc: Loc, measured: Measurements, objective: Objective) -> None:
-    """An error where a million rows cost more than they may, however they are computed."""
+    """Add an error if a million rows cost more than they may, however they are computed."""
     costs = {name: measured.cheapest(name, objective.slo_us) for name in objective.variants}
     known = {name: found for name, found in costs.items() if found is not None}
     dear = [name for name, (cost, _) in known.items() if cost > objective.cost_max]
@@ -282,7 +286,7 @@ def _unfloored_sentence(model: ServedModel, objective: Objective) -> str:
 
 
 def tier_text(objective: Objective) -> str:
-    """Return what a sentence on a tier begins with."""
+    """Return the beginning of a sentence on a tier."""
     return f"tier {objective.tier}: " if objective.tier else ""
 
 
@@ -302,5 +306,5 @@ def slo_text(slo_us: int) -> str:
 
 
 def ms_text(latency_us: float) -> str:
-    """Milliseconds to three digits, which is more than a measurement repeats to."""
+    """Return milliseconds to three digits, which is more than a measurement repeats to."""
     return f"{float(f'{latency_us / 1000:.3g}'):.10g} ms"

@@ -21,7 +21,7 @@ from serving.selection.feedback import Feedback, FeedbackError
 
 BODY_BYTES_MAX = 1 << 17  # a loss in full for each of 4,096 rows, and room
 VALUES_MAX = 16_384  # in a body: they are read at once, in some 2 ms
-ENTRIES_MAX = 256  # at once: learning from each takes some 30 us, in which nobody is answered
+ENTRIES_MAX = 256  # at once: learning from each takes some 30 us of the event loop
 
 Name = Annotated[str, Path(description="A name out of `GET /v2/models`.")]
 
@@ -37,13 +37,13 @@ _OPERATION = {
 
 
 def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
-    """The routes, on the application."""
+    """Add the feedback routes to the application."""
     app.add_exception_handler(FeedbackError, _on_refused)
 
     @app.post("/v2/models/{model}/feedback", tags=["selection"], openapi_extra=_OPERATION)
     async def feedback(model: Name, request: Request) -> Response:
-        """Return what answers were worth, by the name (`x-penstock-query`) that each came with: the right
-        class (`label`, or `labels` of its rows) or what it cost, 0 to 1 (`loss`, `losses`). Several at once
+        """Take feedback on answers, by the name (`x-penstock-query`) that each came with. Feedback is the
+        right class (`label`, or `labels` of its rows) or the cost, 0 to 1 (`loss`, `losses`). Several at once
         are a list under `feedback`: all are taken, or none."""
         name = find_model(selecting, model, MODEL_VERSION).name
         given = decode_feedback(await read_body(request, BODY_BYTES_MAX, _too_large))
@@ -54,7 +54,7 @@ def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
     @app.get("/v2/models/{model}/selection", tags=["selection"])
     async def selection(model: Name) -> Response:
         """Return the members of a model with a `selection`, and what is known of them: weights,
-        probabilities, the joint accuracy of those who vote together."""
+        probabilities, and the joint accuracy of members that vote together."""
         return _json(selecting.selection(find_model(selecting, model, MODEL_VERSION).name))
 
 

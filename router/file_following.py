@@ -44,10 +44,10 @@ def read_edition(path: Path) -> Edition | None:
 
 
 async def changes(path: Path) -> AsyncIterator[object]:
-    """Something at each change on the way to the file, without end.
+    """Yield something at each change on the way to the file, without end.
 
-    Folders are watched, not the file: editors replace it by renaming, a mounted ConfigMap swaps a link.
-    Where a link leads elsewhere from then on, the folders there are watched instead. Errors are those of
+    Folders are watched, not the file: editors replace it by renaming, and a mounted ConfigMap swaps a link.
+    If a link leads elsewhere from then on, the folders there are watched instead. Raises the errors of
     inotify: watches are a bounded resource of the machine.
     """
     while True:
@@ -102,7 +102,8 @@ class FileFollower:
     `refused`: why the latest does not count; () where it does."""
 
     def __init__(self, path: Path, say: Say, gone: str, unchanged: str) -> None:
-        """The ends of two sentences: `gone`, that the file is; `unchanged`, that an edit is refused."""
+        """Keep the ends of two sentences: `gone` says that the file is gone, `unchanged` that an edit is
+        refused."""
         self.refused: tuple[str, ...] = ()
         self._path = path
         self._say = say
@@ -112,7 +113,7 @@ class FileFollower:
         self._looked = False
 
     async def run(self) -> None:
-        """Until it is cancelled, or the file cannot be watched."""
+        """Follow the file until this is cancelled, or the file cannot be watched."""
         # It may have been edited since it was read at the start; what comes after this look is a change.
         looking = asyncio.create_task(self._look())
         try:
@@ -151,7 +152,7 @@ class FileFollower:
         raise NotImplementedError
 
     async def _overtaken(self) -> None:
-        """The file was edited again while `_take` is under way; asked again until that is done."""
+        """Handle another edit of the file while `_take` is under way; called again until that is done."""
 
     async def _is_new(self) -> bool:
         """Return whether the file is another than the one that was looked at last."""

@@ -12,9 +12,10 @@ HEADING: Final = " worker processes of models:"
 
 
 class IsolationStatus(TypedDict):
-    """`isolate`: as stated; `processes`: those that the model has to itself, by name; `moved`: the gateway
-    gave it these, for what `why` says. `deaths` of worker processes that were busy with it, in the last 5
-    minutes, of which it may have fewer than `limit` under `auto`; `died`: since the start."""
+    """The isolation of a model. `isolate`: as stated; `processes`: the processes that the model has to
+    itself, by name; `moved`: the gateway gave it these, for the reason in `why`. `deaths`: of worker
+    processes that were busy with the model, in the last 5 minutes; under `auto` it may have fewer than
+    `limit`. `died`: since the start."""
 
     isolate: str
     processes: list[str]
@@ -26,7 +27,7 @@ class IsolationStatus(TypedDict):
 
 
 def isolation_status(isolation: "Isolation") -> IsolationStatus:
-    """As control has it."""
+    """Return the isolation as control has it."""
     return {
         "isolate": isolation.stated,
         "processes": list(isolation.processes),
@@ -69,8 +70,8 @@ def _where(now: IsolationStatus) -> str:
 
 
 def isolate_lines(model: ServedModel, beside: Mapping[str, int]) -> Iterator[str]:
-    """What `check` says of a model: where it has a process of its own; nothing under `auto`. `beside`: how
-    many models may be on each slice."""
+    """Yield what `check` says of the slices on which a model has its own process; nothing under `auto`.
+    `beside`: how many models may be on each slice."""
     if model.isolate == "never":
         yield "  isolate: never; whatever it does, it shares its slices' processes"
     if model.isolate != "always":

@@ -10,7 +10,8 @@ from pathlib import Path
 
 
 def is_listening(server: asyncio.Server | None) -> bool:
-    """Asked of the kernel: uvloop closes a listener whose accept fails, and goes on calling it serving."""
+    """Return whether the kernel still listens for the server. uvloop closes a listener that fails to accept,
+    and goes on calling it serving."""
     return server is not None and bool(server.sockets) and all(map(_accepts, server.sockets))
 
 
@@ -49,7 +50,7 @@ class SocketFile:
                     raise
                 _remove_stale(self.path)
                 found.bind(os.fspath(self.path))
-            os.chmod(self.path, 0o600)  # nobody can connect before it listens
+            os.chmod(self.path, 0o600)  # no client can connect before it listens
         except OSError:
             found.close()
             raise
@@ -57,7 +58,7 @@ class SocketFile:
         return found
 
     def remove(self) -> None:
-        """Unless another process has its own file there by now."""
+        """Remove the socket file, unless another process has its own file there by now."""
         if self.is_there:
             with contextlib.suppress(FileNotFoundError):
                 self.path.unlink()
@@ -65,8 +66,8 @@ class SocketFile:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Device, inode, and when it was made: a new file may have the inode of one that is gone. Another mode or
-    owner changes none of these, nor does a caller."""
+    """Return the file's device, inode and time of making: a new file may have the inode of a deleted file.
+    Another mode or owner changes none of these, nor does a caller."""
     try:
         about = path.lstat()
     except OSError:
@@ -75,11 +76,12 @@ def _identity(path: Path) -> tuple[int, int, int] | None:
 
 
 def _remove_stale(path: Path) -> None:
-    """OSError where something is there that is in use, or is no socket."""
+    """Remove a socket file that no process listens on. Raises OSError if the file is in use, or is no
+    socket."""
     if not stat.S_ISSOCK(path.lstat().st_mode):
         raise OSError(errno.EEXIST, "there is a file that is no socket")
     with socket.socket(socket.AF_UNIX) as caller:
-        caller.setblocking(False)  # a listener whose queue is full is one, too
+        caller.setblocking(False)  # a listener with a full queue counts, too
         if caller.connect_ex(os.fspath(path)) != errno.ECONNREFUSED:
             raise OSError(errno.EADDRINUSE, "another process listens there")
     path.unlink()

@@ -37,9 +37,10 @@ CLIENT_LEFT = 499
 
 
 class ProtocolAnswer(NamedTuple):
-    """What a client is told: HTTP status, gRPC code, and the sentence where there is no better one.
+    """What the gateway tells a client: HTTP status, gRPC code, and the sentence for when there is no better
+    text.
 
-    `retry`: whether it is also told when to come back, where the core can say (`Reply.retry_us`).
+    `retry`: whether the client also learns when to come back, if the core can say (`Reply.retry_us`).
     """
 
     http_status: int
@@ -135,7 +136,7 @@ def error_body(outcome: Outcome, detail: str = "") -> bytes:
 
 
 def worded(outcome: Outcome, detail: str = "") -> str:
-    """Return what a client is told in words: `detail` where there is one, else the outcome's own sentence."""
+    """Return the text for the client: `detail` if there is one, else the outcome's own sentence."""
     return detail + _DEADLINES.get(outcome, "") if detail else ANSWERS[outcome].sentence
 
 

@@ -42,7 +42,7 @@ class Sink:
         self._descriptor = descriptor
         self._lines: deque[bytes] = deque()
         self._held_bytes = 0
-        self._missed = 0  # of the dropped lines, those of which no line has told yet
+        self._missed = 0  # dropped lines that no line has reported yet
         self._gone = False  # the reader, for ever
         self._writing = False
         self._ends = False
@@ -159,7 +159,7 @@ class Output:
         return (self.stdout,) if self.stdout is self.stderr else (self.stdout, self.stderr)
 
     def start(self) -> Self:
-        """From now on what this process prints is read here. OSError where there are no more descriptors."""
+        """Start to read here what this process prints. Raises OSError if there are no more descriptors."""
         for number, stream in zip((1, 2), STREAMS, strict=True):
             ours, theirs = os.pipe2(os.O_CLOEXEC)
             with suppress(OSError):  # a user's share of pipe buffers is spent: 64 KiB then
@@ -213,7 +213,8 @@ def _lines(read: Callable[[int], bytes]) -> Iterator[bytes]:
 
 
 def _opened(number: int) -> None:
-    """The descriptor is open: else the next file that this process opens would be printed to."""
+    """Make sure that the descriptor is open; else the next file that this process opens would be printed
+    to."""
     try:
         os.fstat(number)
     except OSError:
@@ -247,12 +248,12 @@ class _Printing:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing waits but a line without an end."""
+        """Do nothing: only a line without an end waits."""
 
     def fileno(self) -> int:
         """Return the descriptor, which is read here too."""
         return self._number
 
     def isatty(self) -> bool:
-        """Never."""
+        """Return False: it is never a terminal."""
         return False

@@ -20,11 +20,11 @@ _FLOORS: Recent[tuple[int, str, float], tuple[ServedModel, Objective]] = Recent(
 
 
 def promise(decoded: Decoded, tier: str, accuracy: str, tenant_tier: str) -> None:
-    """Set the call's objective. `tier` and `accuracy` are what TIER_FIELD and ACCURACY_FIELD say, of several
-    fields a list; `tenant_tier` counts where the request names none; "" for nothing.
+    """Set the call's objective. `tier` and `accuracy` are what TIER_FIELD and ACCURACY_FIELD say, as a list
+    if there are several fields. `tenant_tier` counts if the request names none; "" for nothing.
 
-    Of two floors the higher counts; two tiers must be one. A pinned variant may lie below the model's own
-    floor and that of the tenant's tier, not below what the request says itself. RequestError for what cannot
+    The higher of two floors counts; two tiers must be the same. A pinned variant may lie below the floors of
+    the model and of the tenant's tier, but not below the request's own. Raises RequestError for what cannot
     be had.
     """
     stated = decoded.stated or _NOTHING
@@ -41,7 +41,7 @@ def promise(decoded: Decoded, tier: str, accuracy: str, tenant_tier: str) -> Non
         least = max(floor, objective.accuracy_min if tier else 0.0)
         if call.variant not in ranked({call.variant: model.accuracy(call.variant)}, least):
             raise _pinned_below(model, call.variant, least, tier if least > floor else "")
-    elif not objective.variants and model.selection is None:  # a vote may be better than all who vote
+    elif not objective.variants and model.selection is None:  # a vote may be better than all of its voters
         raise _out_of_reach(model, objective, floor)
 
 

@@ -43,7 +43,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Of http.client."""
+        """Connect to the UNIX socket, as http.client asks."""
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
@@ -55,13 +55,13 @@ class _UnixHandler(urllib.request.HTTPHandler):
         self._path = path
 
     def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
-        """Of urllib."""
+        """Open a request over the UNIX socket, as urllib asks."""
         return self.do_open(partial(_UnixConnection, self._path), req)
 
 
 def direct(url: str) -> tuple[urllib.request.OpenerDirector, str]:
-    """(what opens URLs of the gateway at the address `url`, the URL that they begin with). Without a proxy:
-    gateways are an operator's own hosts."""
+    """Return (an opener for URLs of the gateway at the address `url`, the URL that they begin with). It uses
+    no proxy: gateways are an operator's own hosts."""
     proxies = urllib.request.ProxyHandler({})
     if url.startswith(UNIX):
         return urllib.request.build_opener(proxies, _UnixHandler(url.removeprefix(UNIX))), "http://localhost"
@@ -98,8 +98,9 @@ def key_advice(code: int, said: str, key_env: str) -> str:
 
 
 def read_json(url: str, path: str, key_env: str = KEY_ENV) -> object:
-    """Return the JSON at that path of the gateway whose REST port or admin door is at `url`; UnreachableError
-    where there is no gateway, RefusedError where it answers with an error. `key_env`: see `with_key`."""
+    """Return the JSON at a path of the gateway with its REST port or admin door at `url`. Raises
+    UnreachableError if there is no gateway, RefusedError if it answers with an error. `key_env`: see
+    `with_key`."""
     try:
         url = address_of(url)
     except ValueError as error:

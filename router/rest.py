@@ -100,7 +100,8 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
 
 
 def stated_tenant(serving: Serving, fields: Fields, own: str = "") -> str:
-    """Whose request this is; `own`: the tenant of the key by which it came, beside which no field counts."""
+    """Return the tenant of a request; `own`: the tenant of the key by which it came, beside which no field
+    counts."""
     if own:
         return own
     stated = fields.get(_TENANT)
@@ -160,8 +161,8 @@ def encode_reply(
     now_us: Callable[[], int],
     made: Made | None = None,
 ) -> Rendered:
-    """Return the answer to a decoded call, the first of which was read at `began_us`. `made`: its body, where
-    it was made before."""
+    """Return the answer to a decoded call; its first byte was read at `began_us`. `made`: its body, if it was
+    made before."""
     if reply.outcome is not COMPLETED:
         return _failure(reply, ANSWERS[reply.outcome].http_status, decoded.call.due_us)
     body, json_length, coding = make(decoded, reply, fields) if made is None else made
@@ -194,7 +195,8 @@ def plain_error(message: str) -> bytes:
 
 
 def json_length_of(fields: Fields) -> int | None:
-    """Inference-Header-Content-Length, None where there is none; RequestError for what is no number."""
+    """Return Inference-Header-Content-Length, None if there is none. Raises RequestError if it is no
+    number."""
     stated = fields.get(b"inference-header-content-length")
     if stated is None:
         return None
@@ -212,7 +214,8 @@ def coding_of(fields: Fields, size: int) -> bytes:
 
 @lru_cache(maxsize=64)
 def _preferred_coding(accepted: bytes) -> bytes:
-    """gzip or deflate, whichever Accept-Encoding names first without refusing it by `q=0`; else b""."""
+    """Return gzip or deflate, whichever Accept-Encoding names first without refusing it by `q=0`; else
+    b""."""
     for entry in accepted.lower().split(b","):
         name, _, weight = entry.replace(b" ", b"").partition(b";q=")
         refused = weight != b"" and not weight.strip(b"0.")

@@ -11,9 +11,9 @@ SHOWN_MAX: Final = 12
 
 
 class ScaledStatus(TypedDict):
-    """`wanted` replicas at this moment, of `desired` ones if all could be had; `held` says why not. `ready`
-    get batches, `coming` are being started or loaded, `standing` are loaded without batches; `pressure` 1:
-    what is ready is just enough; `why` so many, in a sentence."""
+    """The replicas of a scaled model: `wanted` at this moment, of `desired` if all could be had; `held` says
+    why not. `ready` get batches, `coming` are being started or loaded, `standing` are loaded without batches.
+    `pressure` 1: what is ready is just enough; `why`: the reason for this number, in a sentence."""
 
     desired: int
     wanted: int
@@ -26,7 +26,7 @@ class ScaledStatus(TypedDict):
 
 
 def scaled_status(standing: "ScalingStatus") -> ScaledStatus:
-    """As control has it."""
+    """Return the scaling as control has it."""
     return {
         "desired": standing.desired,
         "wanted": standing.count,

@@ -22,7 +22,7 @@ Region = Annotated[str, Path(description="What the client calls the region.")]
 
 
 def add_shared_memory(app: FastAPI) -> None:
-    """The REST half: status, register and unregister, of both kinds."""
+    """Add the REST half to the application: status, register and unregister, of both kinds."""
     for kind in KINDS:
         _add(app, kind)
 
@@ -35,19 +35,19 @@ def _add(app: FastAPI, kind: str) -> None:
         return []
 
     async def region_status(region: Region) -> Response:
-        """404: no region is registered."""
+        """Return 404: no region is registered."""
         return JSONResponse({"error": _unknown(kind, region)}, 404)
 
     async def register(region: Region) -> Response:
-        """501: tensors travel in the messages themselves."""
+        """Return 501: tensors travel in the messages themselves."""
         return JSONResponse({"error": _unsupported(kind, region)}, 501)
 
     async def unregister() -> Response:
-        """Return all regions, of which there are none: 200."""
+        """Return 200: there are no regions to unregister."""
         return Response()
 
     async def unregister_region(region: Region) -> Response:  # noqa: ARG001  # as Triton: any name will do
-        """200, whether or not there was such a region."""
+        """Return 200, whether or not there was such a region."""
         return Response()
 
     for path, method, answer in (

@@ -58,7 +58,7 @@ class VariantSpec:
 
     `deterministic`: equal requests get equal answers, but for rounding in the variant's datatype. `build`: a
     digest of all that determines its answers, "" if its answers are not kept. `artifact_bytes`: the size of
-    all files of the artifact, 0 if unknown.
+    all files of the artifact, 0 if unknown. `compile`: how it runs on a GPU: "none", "torch" or "graphs".
     """
 
     name: str
@@ -68,6 +68,7 @@ class VariantSpec:
     deterministic: bool = False
     build: str = ""
     artifact_bytes: int = 0
+    compile: str = "none"
 
 
 SIZE_BITS = 5

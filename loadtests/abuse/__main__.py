@@ -69,7 +69,7 @@ class Finding:
 
 
 def main() -> int:
-    """0 where every case got a good answer, the next request too, and memory stayed flat."""
+    """Return 0 if every case and the next request got a good answer and memory stayed flat, else 1."""
     asked = _arguments()
     if asked.memory_mb:
         return _contained(asked.memory_mb, asked.only or [""])

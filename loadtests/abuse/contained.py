@@ -25,7 +25,7 @@ class Container:
 
     @contextlib.contextmanager
     def entered(self) -> Iterator[None]:
-        """What this process starts meanwhile is in it, and stays."""
+        """Put this process into the cgroup meanwhile; processes that it starts then are in it, and stay."""
         self._take(self.folder)
         try:
             yield
@@ -52,7 +52,8 @@ class Container:
 
 @contextlib.contextmanager
 def container(memory_mb: int) -> Iterator[Container]:
-    """A cgroup with that much memory and no swap; gone afterwards. OSError where none can be made."""
+    """Yield a cgroup with `memory_mb` of memory and no swap, and remove it afterwards. Raises OSError if none
+    can be made."""
     version, above = next(groups("memory", PROC, CGROUPS), (2, CGROUPS))
     made = Container(version, Path(tempfile.mkdtemp(prefix="penstock-", dir=above)))
     try:

@@ -54,7 +54,8 @@ def _drip(gateway: Gateway) -> tuple[int, str]:
 
 
 def _pipelined(gateway: Gateway) -> tuple[int, str]:
-    """Answers must come in the order of the requests; rows tell which is which."""
+    """Send PIPELINED requests at once and check that their answers come in order; rows tell which is
+    which."""
     rows = [1 + number % 8 for number in range(PIPELINED)]
     with _connect(gateway) as connection, connection.makefile("rb") as stream:
         connection.sendall(b"".join(post(PATH, good_body(count)) for count in rows))
@@ -129,12 +130,13 @@ def _gone_early(gateway: Gateway) -> tuple[int, str]:
 
 
 def _reset(connection: socket.socket) -> None:
-    """Closing it now sends RST: no lingering (socket(7), SO_LINGER with a timeout of zero)."""
+    """Make closing the connection send RST: no lingering (socket(7), SO_LINGER with a timeout of zero)."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def _slow_reader(gateway: Gateway) -> tuple[int, str]:
-    """Asks for much, reads nothing until a good request of another client was answered, then everything."""
+    """Send many requests, read nothing until a good request of another client was answered, then read
+    everything."""
     with _connect(gateway) as connection, connection.makefile("rb") as stream:
         sender = threading.Thread(target=connection.sendall, args=(_large_request() * SLOW_ANSWERS,))
         sender.start()
@@ -146,7 +148,8 @@ def _slow_reader(gateway: Gateway) -> tuple[int, str]:
 
 
 def _never_reader(gateway: Gateway) -> tuple[int, str]:
-    """Sends until the gateway stops reading, which it must; else all that it holds for us would grow."""
+    """Send until the gateway stops reading, which it must; else all that it holds for this client would
+    grow."""
     with _connect(gateway) as connection:
         connection.settimeout(1.0)
         with contextlib.suppress(TimeoutError):

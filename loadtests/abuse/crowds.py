@@ -46,7 +46,7 @@ def _uploads(count: int) -> Callable[[Gateway], str]:
 
 
 def _readers(count: int) -> Callable[[Gateway], str]:
-    """Return each asks for its 32 MB back, and never reads."""
+    """Return an attack: each of `count` clients asks for its 32 MB back and never reads."""
     entry = {"name": "INPUT0", "datatype": "UINT8", "shape": [1, _ANSWER_BYTES]}
     asked = {"binary_data_output": True}
     sized = entry | {"parameters": {"binary_data_size": _ANSWER_BYTES}}
@@ -84,7 +84,7 @@ def _rpc_readers(count: int, gateway: Gateway) -> str:
 
 
 def _silent(count: int, port_of: Callable[[Gateway], int], gateway: Gateway) -> str:
-    """Connections that say nothing, for two seconds; those that were closed meanwhile."""
+    """Open `count` connections that say nothing for two seconds, and count those closed meanwhile."""
     with contextlib.ExitStack() as stack:
         wires, refused = [], 0
         for _ in range(count):

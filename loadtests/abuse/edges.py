@@ -45,7 +45,7 @@ def attacks() -> Iterator[Attack]:
 
 
 def rpc_works(gateway: Gateway) -> float:
-    """Seconds until a good call has its answer; Broken where it gets none."""
+    """Return the seconds until a good call has its answer. Raises Broken if it gets none."""
     began_s = time.monotonic()
     with grpc.insecure_channel(f"{gateway.host}:{gateway.rpc_port}") as channel:
         infer = channel.unary_unary(INFER, bytes, bytes)
@@ -66,7 +66,7 @@ def _connect(gateway: Gateway) -> socket.socket:
 
 
 def _odd_paths(gateway: Gateway) -> str:
-    """Return each must have a status."""
+    """Send calls with a path that is not UTF-8; each must have a status."""
     longest_s = 0.0
     for _ in range(PATHS):
         with _connect(gateway) as connection:
@@ -82,7 +82,7 @@ def _odd_paths(gateway: Gateway) -> str:
 
 
 def _calls(gateway: Gateway) -> str:
-    """No call may end without an outcome that the gateway gave it."""
+    """Make many calls at once; none may end without an outcome that the gateway gave it."""
     endings = asyncio.run(_called(gateway))
     lost = endings["CANCELLED"] + endings["UNKNOWN"] + endings["INTERNAL"]
     said = ", ".join(f"{count} {name}" for name, count in endings.most_common())
@@ -114,7 +114,7 @@ async def _called(gateway: Gateway) -> Counter[str]:
 
 
 def _bare_calls(gateway: Gateway) -> str:
-    """Half without a byte, half with a part of what they state; each must get a status."""
+    """Send calls, half without a byte, half with a part of what they state; each must get a status."""
     streams = range(1, 2 * BARE, 2)
     sent = h2wire.start()
     for number, stream in enumerate(streams):
@@ -151,7 +151,7 @@ def _idle(gateway: Gateway) -> str:
 
 
 def _watches(gateway: Gateway) -> str:
-    """On one connection; what is over `limits.grpc_watch_count` is refused at once."""
+    """Open watches on one connection; those over `limits.grpc_watch_count` are refused at once."""
     check = struct.pack(">I", 0)
     with _connect(gateway) as connection:
         sender = threading.Thread(target=_open_watches, args=(connection, b"\0" + check))

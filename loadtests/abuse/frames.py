@@ -43,7 +43,7 @@ def attacks() -> Iterator[Attack]:
 
 
 def _flooded(flood: Callable[[], Iterator[bytes]]) -> Callable[[Gateway], str]:
-    """Sends all of it, or as much as the gateway takes within FLOOD_S."""
+    """Return an attack that sends all of the flood, or as much as the gateway takes within FLOOD_S."""
 
     def play(gateway: Gateway) -> str:
         sent, ended, until_s = 0, "not closed", time.monotonic() + FLOOD_S
@@ -72,7 +72,7 @@ def _read_away(connection: socket.socket) -> None:
 
 
 def _continuations() -> Iterator[bytes]:
-    """One head that never ends."""
+    """Yield the frames of one head that never ends."""
     part = h2wire.literal(b"x-a", b"c" * 100)
     yield h2wire.start() + h2wire.frame(h2wire.HEADERS, 0, 1, h2wire.block(METHOD))
     while True:
@@ -103,7 +103,8 @@ Infer = Any
 
 
 def _given_up(give_up: Callable[[Infer, int], str]) -> Callable[[Gateway], str]:
-    """CLIENTS clients call and give up, for FLOOD_S; how their own calls ended."""
+    """Return an attack: CLIENTS clients call and give up, for FLOOD_S. It reports how their own calls
+    ended."""
 
     def play(gateway: Gateway) -> str:
         endings: Counter[str] = Counter()

@@ -167,7 +167,8 @@ def _json(*inputs: object) -> bytes:
 
 
 def _broken_binaries() -> Iterator[tuple[str, bytes, object]]:
-    """Bodies with the JSON's length that is stated for them; 128 bytes of tensors is what is right."""
+    """Yield names and bodies with the length that is stated for their JSON; 128 bytes of tensors would be
+    right."""
     for size, tail in BINARY_SIZES:
         header = _binary_header(size)
         yield f"binary_data_size {size!r}, {tail} bytes", header + bytes(tail), len(header)

@@ -59,7 +59,7 @@ def _stalled() -> Iterator[Gateway]:
 
 
 def _kill(gateway: Gateway) -> str:
-    """Return each death has a line; the gateway must go on."""
+    """Kill the workers twice; each death has a line, and the gateway must go on."""
     began_s = time.monotonic()
     for _ in range(2):
         for worker in gateway.workers():
@@ -105,7 +105,8 @@ class _Logged:
             yield gateway
 
     def noise(self, gateway: Gateway) -> str:
-        """Deadlines that pass, metadata that is not UTF-8, GOAWAYs with lines of their own, cut bodies."""
+        """Play deadlines that pass, metadata that is not UTF-8, GOAWAYs with lines of their own and cut
+        bodies."""
         endings = _short_deadlines(gateway)
         _odd_calls(gateway)
         _cut_bodies(gateway)

@@ -101,7 +101,8 @@ def lag_of(gateway: Gateway) -> str:
 
 
 def _played(gateway: Gateway, attack: Callable[[Gateway], str]) -> tuple[str, bool]:
-    """In a process of its own, so that its work holds no lock of the probes'; fork, as it may hold much."""
+    """Play the attack in a process of its own, so that its work holds no lock of the probes'. It forks, as
+    the attack may hold much."""
     context = get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_play, args=(gateway, attack, theirs))
@@ -133,7 +134,7 @@ def _probe(
     kept: list[float],
     ended: threading.Event,
 ) -> None:
-    """One request each EVERY_S on one connection, each timed from when it was due."""
+    """Send a request every EVERY_S on one connection, each timed from when it was due."""
     address = (gateway.host, gateway.rest_port)
     try:
         with socket.create_connection(address, 60) as connection, connection.makefile("rb") as stream:

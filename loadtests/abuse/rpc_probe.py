@@ -54,7 +54,8 @@ class Seen:
 
 @contextlib.contextmanager
 def asking(gateway: Gateway) -> Iterator[Seen]:
-    """A client asks meanwhile; what it found is there afterwards. Nothing without a gRPC port."""
+    """Run a client that asks meanwhile; what it found is there afterwards. Nothing is asked without a gRPC
+    port."""
     seen = Seen()
     if not gateway.rpc_port:
         yield seen
@@ -75,7 +76,7 @@ def asking(gateway: Gateway) -> Iterator[Seen]:
 
 
 def question() -> bytes:
-    """Return a ModelInferRequest of `simple`, by hand: its two inputs are zeros."""
+    """Return a ModelInferRequest for `simple`, made by hand: its two inputs are zeros."""
     message = b"\x0a\x06simple"
     for name in (b"INPUT0", b"INPUT1"):
         tensor = b"\x0a\x06" + name + b"\x12\x05INT32\x1a\x02\x01\x10"

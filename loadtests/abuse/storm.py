@@ -38,7 +38,7 @@ class Storm:
         self.faults: Counter[str] = Counter()
 
     def play(self, seconds: float, rate: float) -> None:
-        """So many seconds, at `rate` requests a second."""
+        """Send `rate` requests a second for `seconds`, and strike workers now and then."""
         began_s = time.monotonic()
         fault_s = began_s + FIRST_S
         with ThreadPoolExecutor(CLIENTS) as clients:

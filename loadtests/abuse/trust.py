@@ -65,7 +65,7 @@ def _learning() -> Iterator[Gateway]:
 
 
 def _guesses(gateway: Gateway) -> str:
-    """By chance, beside the name of one's own answer, and with the name of another tenant's."""
+    """Guess query names by chance and near the client's own name, and use that name as another tenant."""
     answer = ask(gateway, digits_question().request)
     name = answer.headers["x-penstock-query"]
     names = [f"{int(name, 16) + step:0{len(name)}x}" for step in range(-GUESSES // 4, GUESSES // 4) if step]
@@ -82,7 +82,7 @@ def _taken(gateway: Gateway, query: str, tenant: str) -> bool:
 
 
 class _Shared:
-    """A gateway whose answers are kept in Redis: without a password, but signed."""
+    """A gateway that keeps its answers in Redis: without a password, but signed."""
 
     def __init__(self) -> None:
         self._server: RedisServer | None = None
@@ -96,7 +96,8 @@ class _Shared:
                 yield gateway
 
     def poison(self, gateway: Gateway) -> str:
-        """Wrong numbers, a cut value, none and noughts: asked again, each question has its right answer."""
+        """Write wrong numbers, a cut value, no value and zeros into Redis. Asked again, each question has its
+        right answer."""
         if self._server is None:
             raise ValueError("there is no Redis: start first")
         redis = self._server.client()
@@ -131,7 +132,7 @@ def _ask(gateway: Gateway, rows: int) -> None:
 
 
 def _values(redis: Redis) -> list[bytes]:
-    """Names of answers: written behind, so they may come a moment later."""
+    """Return the names of answers; they are written behind, so they may come a moment later."""
     until_s = time.monotonic() + 5
     while time.monotonic() < until_s:
         names = map(bytes, redis.scan_iter("*:simple:*"))
@@ -143,7 +144,7 @@ def _values(redis: Redis) -> list[bytes]:
 
 
 def _wrong(name: bytes, rows: int) -> bytes:
-    """Signed as gateways without a key sign, for the right question."""
+    """Return a wrong answer to the right question, signed as gateways without a key sign."""
     outputs = [Tensor(each, "INT32", (rows, 16), bytes(64 * rows)) for each in ("OUTPUT0", "OUTPUT1")]
     now_us = time.time_ns() // 1000
     return encode(name[-KEY_BYTES:], entry_of("simple", "default", outputs, now_us), 0, seal_of(""))

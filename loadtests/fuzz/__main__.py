@@ -31,7 +31,7 @@ Chosen = list[tuple[float, AbstractContextManager[Target]]]
 
 
 def main() -> int:
-    """0 where no input was a fault."""
+    """Return 0 if no input was a fault, else 1."""
     asked = _arguments()
     logging.disable(logging.CRITICAL)  # what clients do is logged, and clients do it a million times
     if asked.replay:

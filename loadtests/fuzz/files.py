@@ -65,7 +65,7 @@ def _explained(load: Callable[[Path], object], place: Path) -> bool:
 
 @contextlib.contextmanager
 def settings_target() -> Iterator[Target]:
-    """penstock.yaml, beside the sample models."""
+    """Yield the target for penstock.yaml, beside the sample models."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as home:
         Path(home, "models").symlink_to(ROOT / "models")
         file = Path(home, "penstock.yaml")
@@ -80,7 +80,7 @@ def settings_target() -> Iterator[Target]:
 
 @contextlib.contextmanager
 def model_target() -> Iterator[Target]:
-    """model.yaml."""
+    """Yield the target for model.yaml."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as home:
         folder = Path(home, "simple")
         folder.mkdir()
@@ -95,7 +95,7 @@ def model_target() -> Iterator[Target]:
 
 @contextlib.contextmanager
 def placement_target() -> Iterator[Target]:
-    """What was applied, kept beside penstock.yaml."""
+    """Yield the target for the placement that was applied, kept beside penstock.yaml."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as home:
         settings = Path(home, "penstock.yaml")
         settings.write_bytes(seeds_of("settings")["good-all.yaml"])
@@ -121,7 +121,7 @@ def placement_target() -> Iterator[Target]:
 
 @contextlib.contextmanager
 def profile_target() -> Iterator[Target]:
-    """A profile, and the latencies that are planned with by it."""
+    """Yield the target for a profile, and for the latencies that are planned with by it."""
 
     def play(data: bytes) -> bool:
         try:
@@ -141,7 +141,7 @@ def profile_target() -> Iterator[Target]:
 
 @contextlib.contextmanager
 def capacities_target() -> Iterator[Target]:
-    """Tables of what replicas carry; one that is believed must be of use."""
+    """Yield the target for tables of what replicas carry; a table that is believed must be of use."""
     points = (Point(0, 1, 100, 100, 3), Point(0, 8, 800, 800, 3))
     asked = FindCapacity(SIMPLE, "exact", _KIND, Profile("simple", "exact", _KIND, points), 4)
     with tempfile.TemporaryDirectory(prefix="penstock-") as home:
@@ -191,7 +191,7 @@ def _checksums(data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def recording_target() -> Iterator[Target]:
-    """Recorded arrivals, as `penstock simulate` replays them."""
+    """Yield the target for recorded arrivals, as `penstock simulate` replays them."""
     with tempfile.TemporaryDirectory(prefix="penstock-") as home:
         file = Path(home, "fuzzed.arrivals")
 

@@ -18,7 +18,7 @@ with atheris.instrument_imports(include=["router", "serving"], enable_loader_ove
 
 
 def main() -> None:
-    """Play until a fault, or so many seconds; libFuzzer writes down the input of a fault, and ends."""
+    """Play until a fault, or for `--seconds`; libFuzzer writes down the input of a fault, and ends."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

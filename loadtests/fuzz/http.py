@@ -123,7 +123,8 @@ class _Connections:
 
 
 def _pieces(data: bytes) -> Sequence[bytes]:
-    """As reads may cut them: whole, or in three, by the data itself so that a replay cuts alike."""
+    """Return the pieces into which reads may cut the data: whole, or in three. The data itself decides, so
+    that a replay cuts alike."""
     if len(data) < 3 or data[-1] & 1:
         return [data]
     cuts = sorted((data[0] * 7 % len(data), data[len(data) // 2] * 31 % len(data)))
@@ -131,7 +132,7 @@ def _pieces(data: bytes) -> Sequence[bytes]:
 
 
 async def _settle(protocol: FastProtocol, line: Line) -> None:
-    """Until every request that is there whole is answered."""
+    """Wait until every request that is there whole is answered."""
     for _ in range(TURNS):
         if not _waits(protocol, line):
             return

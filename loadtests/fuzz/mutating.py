@@ -44,7 +44,7 @@ class Mutator:
         return data
 
     def place(self, data: bytes) -> int:
-        """Somewhere in it, its end included."""
+        """Return a random place in the data, its end included."""
         return self.chance.randint(0, len(data))
 
     def stretch(self, data: bytes) -> tuple[int, int]:
@@ -106,7 +106,7 @@ def _put_word(self: Mutator, data: bytes) -> bytes:
 
 
 def _swap_words(self: Mutator, data: bytes) -> bytes:
-    """One word of the format, where it stands, for another: what is said changes, its form does not."""
+    """Replace one word of the format by another: the meaning changes, the form does not."""
     there = [word for word in self.words if word and word in data]
     if not there:
         return data

@@ -74,9 +74,9 @@ def words_of(name: str) -> tuple[bytes, ...]:
 
 
 def fault_of(target: Target, data: bytes) -> tuple[str, bool, float]:
-    """(what is wrong with how the target took the input, "" for nothing; whether it accepted it; its
-    processor time in milliseconds). What was too slow is tried again: a garbage collection may have been in
-    it."""
+    """Return (what is wrong with how the target took the input, "" for nothing; whether it accepted it; its
+    processor time in milliseconds). An input that was too slow is tried again: a garbage collection may have
+    been in it."""
     bound_ms = target.stall_ms + target.stall_ms_per_kb * len(data) / 1024
     took_ms = 0.0
     for _ in range(2):
@@ -110,7 +110,8 @@ def inputs_of(target: Target, seed: int, corpus: Path = CORPUS) -> Iterable[byte
 
 
 def play(target: Target, inputs: int, seed: int, until_s: float, folder: Path) -> Found:
-    """So many inputs, or as many as fit until that instant of `time.monotonic`; faults go into the folder."""
+    """Play `inputs` inputs, or as many as fit until that instant of `time.monotonic`; faults go into the
+    folder."""
     found = Found(target.name)
     began_s = time.monotonic()
     warm_mb = 0.0

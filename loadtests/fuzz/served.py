@@ -51,7 +51,8 @@ MODELS: Mapping[str, ServedModel] = {each.name: each for each in (SIMPLE, IDENTI
 
 
 def outputs_of(call: Call) -> list[Tensor]:
-    """Of the right kind and size: the inputs under the names of the outputs; scores of zero."""
+    """Return outputs of the right kind and size: the inputs under the names of the outputs, or scores of
+    zero."""
     model = call.model
     if model is TEXT:
         return [Tensor("SCORES", "FP32", (call.rows, 2), bytes(8 * call.rows))]

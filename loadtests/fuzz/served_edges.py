@@ -48,7 +48,7 @@ FRAME_WORDS: Final = (
 
 @contextlib.contextmanager
 def rest_target(gateway: Gateway) -> Iterator[Target]:
-    """Its corpus is that of `http`, with the routes that only a whole gateway has."""
+    """Yield a target with the corpus of `http`, with the routes that only a whole gateway has."""
 
     def play(data: bytes) -> bool:
         with socket.create_connection((gateway.host, gateway.rest_port), PATIENCE_S) as connection:
@@ -59,7 +59,7 @@ def rest_target(gateway: Gateway) -> Iterator[Target]:
 
 @contextlib.contextmanager
 def rpc_target(gateway: Gateway) -> Iterator[Target]:
-    """Frames of HTTP/2, behind the preface that every client sends, on the gRPC port."""
+    """Yield a target for frames of HTTP/2, behind the preface that every client sends, on the gRPC port."""
 
     def play(data: bytes) -> bool:
         with _connected(gateway.host, gateway.rpc_port) as connection:
@@ -96,7 +96,7 @@ def _target(name: str, play: Callable[[bytes], bool], words: tuple[bytes, ...], 
 def _with_good(
     gateway: Gateway, play: Callable[[bytes], bool], good: Callable[[Gateway], str]
 ) -> Callable[[bytes], bool]:
-    """Return every so many inputs a good request, which must have the right answer."""
+    """Return `play` with a good request every GOOD_EVERY inputs; its answer must be right."""
     count = 0
 
     def played(data: bytes) -> bool:

@@ -100,7 +100,7 @@ def play_compression(data: bytes) -> bool:
 
 
 def _compressed(data: bytes) -> bytes:
-    """Return what is said to be compressed is, or twice, or a second member follows."""
+    """Return the input with its body compressed as it says; for an odd length a second member follows."""
     coding, _, body = data.partition(b"\n")
     packed = gzip.compress(body, 1, mtime=0) if coding != b"deflate" else zlib.compress(body, 1)
     return (coding if coding in CODINGS else b"gzip") + b"\n" + packed * (1 + len(body) % 2)
@@ -113,7 +113,7 @@ def _reply(decoded: Decoded) -> Reply:
 
 
 def _same(one: Decoded, other: Decoded) -> None:
-    """Whether both ask for the same of the same tensors."""
+    """Raise Fault unless both ask for the same of the same tensors."""
     for a, b in zip(one.call.inputs, other.call.inputs, strict=True):
         if (a.name, a.datatype, a.shape, bytes(a.data)) != (b.name, b.datatype, b.shape, bytes(b.data)):
             raise Fault(f"the tensor {a.name!r} is another once it is made binary")

@@ -19,7 +19,7 @@ class Model:
         self._beta_s = beta_s
 
     def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
-        """INPUT and OUTPUT: FP32 `[rows, 4]`."""
+        """Return OUTPUT for INPUT, both FP32 `[rows, 4]`."""
         end_s = time.perf_counter() + self._alpha_s * len(inputs["INPUT"]) + self._beta_s
         time.sleep(max(end_s - time.perf_counter() - _SPIN_S, 0))
         while time.perf_counter() < end_s:
@@ -27,10 +27,10 @@ class Model:
         return {"OUTPUT": inputs["INPUT"]}
 
     def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
-        """FP32 `[rows, 4]` to measure with; `size` is not used."""
+        """Return FP32 `[rows, 4]` to measure with; `size` is not used."""
         return {"INPUT": np.zeros((rows, 4), np.float32)}
 
 
 def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
-    """`alpha_ms` a row and `beta_ms` a batch."""
+    """Load the model, which takes `alpha_ms` a row and `beta_ms` a batch."""
     return Model(float(options["alpha_ms"]) / 1e3, float(options["beta_ms"]) / 1e3)

@@ -24,7 +24,7 @@ class TritonPythonModel:
         self._model = module.Model()
 
     def execute(self, requests: list[Any]) -> list[Any]:  # Any: Triton's own types
-        """One batch: all requests that Triton has gathered."""
+        """Run all requests that Triton has gathered as one batch."""
         rows = [triton.get_input_tensor_by_name(each, "INPUT").as_numpy() for each in requests]
         output = self._model.predict({"INPUT": np.concatenate(rows)}, {})["OUTPUT"]
         parts = np.split(output, np.cumsum([len(each) for each in rows])[:-1])

@@ -34,10 +34,10 @@ class Tuning:
 
 @contextlib.contextmanager
 def triton(wheel: Path, folder: Path, tuning: Tuning, cores: tuple[int, int]) -> Iterator[Gateway]:
-    """The server, ready, with the sample in `folder` on the first of `cores` and itself on the second.
+    """Yield the server, ready, with the sample in `folder` on the first of `cores` and itself on the second.
 
-    `wheel`: where nvidia-pytriton was installed to. ValueError where it is not there; RuntimeError where the
-    server does not start.
+    `wheel`: the folder that nvidia-pytriton was installed to. Raises ValueError if it is not there,
+    RuntimeError if the server does not start.
     """
     server = wheel / "pytriton" / "tritonserver"
     if not (server / "bin" / "tritonserver").is_file():

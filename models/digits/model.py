@@ -34,7 +34,8 @@ def _mlp() -> nn.Module:
 
 
 def _cnn(first: int, then: int) -> nn.Module:
-    """Three 3x3 convolutions, halving the side after the second and the third: `then` x 2 x 2 features."""
+    """Return three 3x3 convolutions, halving the side after the second and the third: `then` x 2 x 2
+    features."""
     return nn.Sequential(
         nn.Unflatten(1, (1, SIDE, SIDE)),
         nn.Conv2d(1, first, 3, padding=1), nn.ReLU(),
@@ -55,7 +56,8 @@ ARCHITECTURES: Mapping[str, tuple[Callable[[], nn.Module], int]] = {
 
 
 def networks(architecture: str) -> nn.ModuleList:
-    """Untrained networks of a variant: FP32 `[rows, 64]` to logits `[rows, 10]` each; KeyError if unknown."""
+    """Return untrained networks of a variant: FP32 `[rows, 64]` to logits `[rows, 10]` each. Raises KeyError
+    if unknown."""
     create, members = ARCHITECTURES[architecture]
     return nn.ModuleList(create() for _ in range(members))
 
@@ -68,7 +70,7 @@ class Model:
         self._device = None if device == "cpu" else torch.device(device)  # spares the CPU two calls
 
     def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
-        """PIXELS FP32 `[rows, 64]` to SCORES FP32 `[rows, 10]`, each row a distribution."""
+        """Map PIXELS FP32 `[rows, 64]` to SCORES FP32 `[rows, 10]`, each row a distribution."""
         with torch.inference_mode():
             # Copies only what torch must not hold: an array that lies read-only in the wire's buffer.
             pixels = torch.from_numpy(np.require(inputs["PIXELS"], requirements="CW"))
@@ -82,7 +84,7 @@ class Model:
             return {"SCORES": (scores if self._device is None else scores.cpu()).numpy()}
 
     def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
-        """Inputs to measure with; `size` is not used: the cost does not depend on the content."""
+        """Return inputs to measure with; `size` is not used: the cost does not depend on the content."""
         return {"PIXELS": np.random.default_rng(rows).random((rows, PIXELS), dtype=np.float32)}
 
 

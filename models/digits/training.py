@@ -61,14 +61,15 @@ def _train(network: nn.Module, variant: str, pixels: torch.Tensor, labels: torch
 
 
 def _predictions(artifact: Path, pixels: np.ndarray) -> np.ndarray:
-    """Of the saved file as it is served: loaded by `model.py`, one row a call. Classes INT64 `[rows]`."""
+    """Return the classes INT64 `[rows]` that the saved file predicts as it is served: loaded by `model.py`,
+    one row a call."""
     served = model.load(artifact, {"architecture": artifact.stem})
     rows = (served.predict({"PIXELS": row[None]}, {})["SCORES"] for row in pixels)
     return np.concatenate([row.argmax(1) for row in rows])
 
 
 def train_all(build: Path) -> None:
-    """Trains, saves and measures each variant into `build`, which must be there."""
+    """Train, save and measure each variant into `build`, which must be there."""
     torch.set_num_threads(1)  # sums in one order, so that every build gives the same weights
     digits = load_digits()
     order = np.random.default_rng(SEED).permutation(len(digits.target))

@@ -15,14 +15,15 @@ class Model:
     """OUTPUT0 = INPUT0, the same array: every datatype passes bit for bit (BF16 as uint16)."""
 
     def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
-        """INPUT0 of any datatype and shape to OUTPUT0; sleeps `execute_delay_ms` (default 0) once a batch."""
+        """Return INPUT0 of any datatype and shape as OUTPUT0; sleep `execute_delay_ms` (default 0) once a
+        batch."""
         delay_ms = int(parameters.get("execute_delay_ms", 0))
         if delay_ms > 0:
             time.sleep(delay_ms / 1000)
         return {"OUTPUT0": inputs["INPUT0"]}
 
     def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
-        """FP32 `[rows, 16]` to measure with; `size` is not used."""
+        """Return FP32 `[rows, 16]` to measure with; `size` is not used."""
         return {"INPUT0": np.zeros((rows, SAMPLE_COLUMNS), np.float32)}
 
 

@@ -28,7 +28,8 @@ def _state() -> str:
 
 
 def write_light(folder: Path) -> None:
-    """The weights that an encoder uses in bf16, the vocabulary, and the digests of both (45 MB in all)."""
+    """Write the weights that an encoder uses in bf16, the vocabulary, and the digests of both (45 MB in
+    all)."""
     import model  # heavy (torch)
     import torch
     from safetensors.torch import save_file

@@ -79,8 +79,9 @@ def _float_linear(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
 
 
 def _int8_linear(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
-    """Weights in 8 bits with a scale per output, activations with one per token, found as they come: so
-    that no token's result depends on what else is in its batch. Sums are exact, in 32 bits."""
+    """Return a layer with weights in 8 bits with a scale per output. Activations have a scale per token,
+    found as they come, so that no token's result depends on what else is in its batch. Sums are exact, in 32
+    bits."""
     weight_scale = weight.abs().amax(1) / 127
     quantized = (weight / weight_scale[:, None]).round_().to(torch.int8).t()
 
@@ -120,8 +121,8 @@ class Encoder:
         self._layers = [_Layer(held, f"encoder.layer.{layer}.", linear) for layer in range(LAYERS)]
 
     def embed(self, ids: torch.Tensor, present: torch.Tensor) -> torch.Tensor:
-        """Token ids INT64 and which of them are no padding BOOL, `[rows, tokens]`, to FP32 `[rows, 384]`; all
-        of them on the encoder's device."""
+        """Map token ids INT64, and which of them are no padding BOOL, `[rows, tokens]`, to FP32 `[rows,
+        384]`; all of them on the encoder's device."""
         hidden = self._norm(self._words[ids] + self._positions[: ids.shape[1]])
         seen = present[:, None, None, :]
         for layer in self._layers:
@@ -175,9 +176,9 @@ class Model:
         """Tokens per row, padding included, of the last predict."""
 
     def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
-        """TEXT, UTF-8 as `bytes` `[rows, 1]`, to EMBEDDING FP32 `[rows, 384]`.
+        """Map TEXT, UTF-8 as `bytes` `[rows, 1]`, to EMBEDDING FP32 `[rows, 384]`.
 
-        Bytes that are no UTF-8 count for nothing, texts past the variant's truncation are cut.
+        Bytes that are no UTF-8 count for nothing; texts past the variant's truncation are cut.
         """
         texts = [text[: self._bytes_max].decode(errors="replace") for text in inputs["TEXT"].ravel()]
         encodings = self._tokenizer.encode_batch(texts)
@@ -192,7 +193,8 @@ class Model:
             return {"EMBEDDING": self._encoder.embed(ids, present).cpu().numpy()}
 
     def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
-        """Rows of English of `size` bytes each, without the marks that the hint would count for more."""
+        """Return rows of English of `size` bytes each, without the marks that the hint would count for
+        more."""
         text = (SAMPLE_TEXT * (size // len(SAMPLE_TEXT) + 1))[:size]
         texts = np.empty((rows, 1), object)
         texts.fill(text)

@@ -22,8 +22,8 @@ LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "site-packages", "dist-packag
 
 
 def collect_pairs() -> list[tuple[str, str]]:
-    """(summary, body) of PAIRS docstrings: those whose text has the smallest digests, so that the choice
-    is arbitrary, spread over all modules and the same on every machine with this Python."""
+    """Return (summary, body) of the PAIRS docstrings with the smallest digests of their text. So the choice
+    is arbitrary, spread over all modules, and the same on every machine with this Python."""
     found = {}
     library = Path(sysconfig.get_path("stdlib"))
     for path in sorted(library.rglob("*.py")):
@@ -45,13 +45,14 @@ def _pairs_of(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _embed(variant: model.Model, texts: Sequence[str]) -> np.ndarray:
-    """FP32 `[texts, 384]`, one text a call: the figure does not hang on how texts were batched."""
+    """Return FP32 `[texts, 384]`, from one text a call: the figure does not depend on how texts were
+    batched."""
     rows = [np.array([[text.encode()]], object) for text in texts]
     return np.concatenate([variant.predict({"TEXT": row}, {})["EMBEDDING"] for row in rows])
 
 
 def recall_at_1(variant: model.Model, pairs: Sequence[tuple[str, str]]) -> float:
-    """Return the share of summaries whose nearest body is their own."""
+    """Return the share of summaries with their own body as the nearest."""
     summaries = _embed(variant, [summary for summary, _ in pairs])
     bodies = _embed(variant, [body for _, body in pairs])
     nearest = (summaries @ bodies.T).argmax(1)
@@ -59,7 +60,7 @@ def recall_at_1(variant: model.Model, pairs: Sequence[tuple[str, str]]) -> float
 
 
 def measure_all(build: Path) -> None:
-    """Writes `pairs.json` and `accuracy.json` into `build`, which must be there."""
+    """Write `pairs.json` and `accuracy.json` into `build`, which must be there."""
     torch.set_num_threads(1)  # sums in one order: the figures come out the same each time
     pairs = collect_pairs()
     (build / "pairs.json").write_text(json.dumps(pairs, indent=0) + "\n")

@@ -26,7 +26,7 @@ class Model:
         self._device = None if device == "cpu" else torch.device(device)  # spares the CPU two calls
 
     def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
-        """INPUT FP32 `[rows, 1024]` to OUTPUT FP32 `[rows, 10]`."""
+        """Map INPUT FP32 `[rows, 1024]` to OUTPUT FP32 `[rows, 10]`."""
         with torch.inference_mode():
             # Copies only what torch must not hold: an array that lies read-only in the wire's buffer.
             hidden = torch.from_numpy(np.require(inputs["INPUT"], requirements="CW"))
@@ -40,14 +40,14 @@ class Model:
             return {"OUTPUT": (output if self._device is None else output.cpu()).numpy()}
 
     def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
-        """Inputs to measure with; `size` is not used: the cost does not depend on the content."""
+        """Return inputs to measure with; `size` is not used: the cost does not depend on the content."""
         numbers = np.random.default_rng(rows)
         return {"INPUT": numbers.random((rows, WIDTHS[0]), dtype=np.float32)}
 
 
 def _layer(numbers: np.random.Generator, inputs: int, outputs: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Weight `[outputs, inputs]` transposed and bias: uniform within He's bound, so that ReLU layers
-    keep the scale of what they are given (https://arxiv.org/abs/1502.01852)."""
+    """Return weight `[outputs, inputs]` transposed and bias. The weight is uniform within He's bound, so that
+    ReLU layers keep the scale of their inputs (https://arxiv.org/abs/1502.01852)."""
     bound = np.float32(np.sqrt(6.0 / inputs))
     weight = numbers.random((outputs, inputs), dtype=np.float32)
     weight *= 2 * bound
@@ -56,5 +56,5 @@ def _layer(numbers: np.random.Generator, inputs: int, outputs: int) -> tuple[tor
 
 
 def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
-    """Generates the weights (under 0.3 s). `options` may name the "device" where it computes."""
+    """Generate the weights (under 0.3 s). `options` may name the "device" that computes."""
     return Model(str(options.get("device", "cpu")))

@@ -14,12 +14,12 @@ class Model:
     """Sum and difference of INT32 `[rows, 16]`; both wrap at the ends of the range, as in numpy."""
 
     def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
-        """INPUT0, INPUT1 INT32 `[rows, 16]` to OUTPUT0, OUTPUT1 INT32 `[rows, 16]`."""
+        """Map INPUT0, INPUT1 INT32 `[rows, 16]` to OUTPUT0, OUTPUT1 INT32 `[rows, 16]`."""
         left, right = inputs["INPUT0"], inputs["INPUT1"]
         return {"OUTPUT0": left + right, "OUTPUT1": left - right}
 
     def sample(self, rows: int, size: int) -> dict[str, np.ndarray]:
-        """Inputs to measure with; `size` is not used: the cost does not depend on the content."""
+        """Return inputs to measure with; `size` is not used: the cost does not depend on the content."""
         counting = np.arange(rows * COLUMNS, dtype=np.int32).reshape(rows, COLUMNS)
         return {"INPUT0": counting, "INPUT1": np.ones_like(counting)}
 

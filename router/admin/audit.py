@@ -13,20 +13,21 @@ _logger = logging.getLogger(AUDIT)
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """What was asked (method and path, or method and model), by whom, and through which door."""
+    """What was asked (method and path, or method and model), the caller (`by`), and the door."""
 
     act: str
     by: str
     door: str
 
     def say(self, status: object) -> None:
-        """It was let in, and ended with that status of HTTP or gRPC."""
+        """Log that the act was let in, and ended with this status of HTTP or gRPC."""
         fields = asdict(self) | {"status": status}
         text = "audit: %s by %s through %s: %s"
         _logger.info(text, self.act, self.by, self.door, status, extra={"fields": fields})
 
     def say_refused(self, status: object) -> None:
-        """It was not let in. A flood of these is cut short, as of all warnings; lines of acts never are."""
+        """Log that the act was not let in. A flood of these is cut short, as with all warnings; lines of acts
+        never are."""
         fields = asdict(self) | {"status": status, "refused": True}
         text = "audit: refused: %s by %s through %s: %s"
         _logger.warning(text, self.act, self.by, self.door, status, extra={"fields": fields})
@@ -44,6 +45,6 @@ def caller(identity: object, address: object) -> str:
 
 
 def say_edit(sentence: str) -> None:
-    """An edit of the settings file is in force."""
+    """Log that an edit of the settings file is in force."""
     fields = {"act": "edit", "by": "the settings file", "status": "in force"}
     _logger.info("%s", sentence, extra={"fields": fields})

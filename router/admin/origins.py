@@ -36,8 +36,8 @@ def stranger(fields: Iterable[tuple[bytes, bytes]], hosts: Collection[str]) -> s
 
 
 def _is_own(name: str, hosts: Collection[str]) -> bool:
-    """Return an address is one: no name server can turn it elsewhere. Nor can one turn localhost (RFC 6761,
-    6.3)."""
+    """Return whether a name is our own. An address is: no name server can turn it elsewhere, nor can one turn
+    localhost (RFC 6761, 6.3)."""
     if name == "localhost" or name.endswith(".localhost") or name in hosts:
         return True
     try:
@@ -48,7 +48,7 @@ def _is_own(name: str, hosts: Collection[str]) -> bool:
 
 
 def _name_of(host: str) -> str:
-    """Without the port; "" where there is none."""
+    """Return the host name without the port; "" if there is none."""
     try:
         return urlsplit(f"//{host}").hostname or ""
     except ValueError:

@@ -49,7 +49,7 @@ def caller(scope: Scope) -> Identity | None:
 
 
 def check_tier(scope: Scope, tier: str, own: str) -> None:
-    """As `KeyGuard.check_tier`, where there is a guard."""
+    """Check the tier as `KeyGuard.check_tier` does, if there is a guard."""
     identity, guard = caller(scope), scope.get(GUARD)
     if identity is not None and isinstance(guard, KeyGuard):
         guard.check_tier(identity, tier, own)

@@ -33,7 +33,7 @@ class KeyWatch(FileFollower):
 
 
 def differences(before: tuple[KeySpec, ...], after: tuple[KeySpec, ...]) -> Iterator[str]:
-    """What counts otherwise than before, a few words for each key."""
+    """Yield what counts otherwise than before, a few words for each key."""
     old, new = ({each.name: each for each in specs} for specs in (before, after))
     yield from (f"{name} is revoked" for name in old if name not in new)
     yield from (f"{name} is added" for name in new if name not in old)

@@ -47,7 +47,7 @@ class KeyGuard:
         return known.identity
 
     def require(self, identity: Identity, roles: Roles, model: str = "") -> None:
-        """RequestError (FORBIDDEN) unless the caller has one of the roles and may use the model, "" for
+        """Raise RequestError (FORBIDDEN) unless the caller has one of the roles and may use the model, "" for
         none."""
         if not roles & identity.roles:
             has = listed(role for role in ROLES if role in identity.roles)
@@ -59,7 +59,7 @@ class KeyGuard:
             self.check_model(identity, model)
 
     def check_model(self, identity: Identity, model: str) -> None:
-        """RequestError (FORBIDDEN) unless the caller may use the model."""
+        """Raise RequestError (FORBIDDEN) unless the caller may use the model."""
         models = identity.models
         if models is not None and model not in models:
             its = f"its models are {listed(sorted(models))}"
@@ -68,8 +68,8 @@ class KeyGuard:
             )
 
     def check_tier(self, identity: Identity, tier: str, own: str) -> None:
-        """RequestError (FORBIDDEN) unless the caller may ask for the tier. That of its tenant (`own`) it may
-        have in any case; "" is none."""
+        """Raise RequestError (FORBIDDEN) unless the caller may ask for the tier. The caller may always have
+        its tenant's tier (`own`); "" is none."""
         tiers = identity.tiers
         if tiers is not None and tier and tier != own and tier not in tiers:
             its = f"its tiers are {listed(sorted(tiers))}"
@@ -78,7 +78,7 @@ class KeyGuard:
             )
 
     def admit_scrape(self, fields: Mapping[bytes, bytes]) -> None:
-        """RequestError unless the header fields hold a key that may read metrics."""
+        """Raise RequestError unless the header fields hold a key that may read metrics."""
         self.require(self.identify(fields.get(b"x-api-key"), fields.get(b"authorization")), WATCHERS)
 
     def _refuse(self, why: str, message: str) -> RequestError:

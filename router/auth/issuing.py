@@ -35,7 +35,7 @@ class NewKey(NamedTuple):
 
 
 def make_key() -> NewKey:
-    """One that was never there before, from the system's source of randomness."""
+    """Return a new key, from the system's source of randomness."""
     key_id = secrets.token_hex(ID_CHARS // 2)
     text = f"{PREFIX}{key_id}_{secrets.token_hex(SECRET_CHARS // 2)}"
     return NewKey(text, key_id, hash_of(text))
@@ -59,8 +59,8 @@ def add_key(path: Path, entry: Entry, tenants: Sequence[str] | None) -> str:
 
 
 def revoke_key(path: Path, name: str) -> None:
-    """The file has no key of that name any more. IssueError where it had none, or where its lines hold more
-    than the key."""
+    """Remove the key of that name from the file. Raises IssueError if the file has none, or if the key's
+    lines hold more than the key."""
     before, found = _read(path, None)
     names = [each.name for each in before]
     if name not in names:
@@ -102,7 +102,8 @@ def _keys_in(text: str, tenants: Sequence[str] | None) -> tuple[KeySpec, ...]:
 
 
 def _write(path: Path, before: str, text: str) -> None:
-    """In place of `before`, for the eyes of the file's owner alone, or of those who could read it before."""
+    """Write `text` in place of `before`. Only the file's owner can read it, or the users that could read the
+    file before."""
     target = path.resolve()
     try:
         about = target.stat() if target.exists() else None

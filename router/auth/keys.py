@@ -49,7 +49,7 @@ class KeyFile:
         self._by_id = {spec.id.encode(): Known(spec) for spec in self.specs}
 
     def find(self, text: bytes) -> Known | None:
-        """Return the key of which this is the text; None where there is none.
+        """Return the key with this text; None if there is none.
 
         It takes as long for an id that is not there as for a wrong secret, wherever that differs.
         """
@@ -61,5 +61,5 @@ class KeyFile:
 
 
 def hash_of(text: str) -> str:
-    """Return what the keys file has of a key, in hexadecimal digits."""
+    """Return what the keys file holds for a key, in hexadecimal digits."""
     return sha256(text.encode()).hexdigest()

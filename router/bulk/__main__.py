@@ -12,7 +12,7 @@ NICENESS = 5
 
 
 def main(parent: int) -> None:
-    """Until the gateway, which is the process `parent`, closes the pipe or dies."""
+    """Perform orders until the gateway, which is the process `parent`, closes the pipe or dies."""
     os.nice(NICENESS)
     follow(parent)  # the end of its input would wait for the end of a job
     yield_memory()

@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 
 
 def process_count() -> int:
-    """One, and another for each eight cores: large requests are few, and each process holds 60 MB."""
+    """Return how many processes to start: one, and another for each eight cores. Large requests are few, and
+    each process holds 60 MB."""
     return 1 + len(os.sched_getaffinity(0)) // 8
 
 
@@ -62,7 +63,7 @@ class Bulk:
         return self._held
 
     async def start(self, count: int) -> None:
-        """Start so many processes; they import what they need while the gateway goes on."""
+        """Start `count` processes; they import what they need while the gateway goes on."""
         for _ in range(count):
             process = _Process()
             self._processes.append(process)
@@ -70,10 +71,10 @@ class Bulk:
             await process.start()
 
     async def run(self, name: str, size: int, *arguments: object) -> Any:
-        """Return the result of the job of that name, whose order has some `size` bytes.
+        """Return the result of the job of that name; its order has about `size` bytes.
 
-        Raises what it raises: RequestError; that of MEMORY_FULL where too much waits; BulkError where no
-        process finishes it. Cancelled, the job runs to its end, for nothing.
+        Raises what the job raises (RequestError), the MEMORY_FULL error if too much waits, or BulkError if no
+        process finishes it. If cancelled, the job still runs to its end, for nothing.
         """
         if not self._processes:
             return JOBS[name](*arguments)
@@ -85,8 +86,8 @@ class Bulk:
         return result_of(await asyncio.shield(task))
 
     def admit(self, size: int) -> None:
-        """RequestError (MEMORY_FULL) where a request that needs work beside the event loop, or has become
-        `size` bytes by it, is not taken: such work stops first."""
+        """Raise RequestError (MEMORY_FULL) if a request of `size` bytes is not taken: it needs work beside
+        the event loop, or such work made it that large. Such work stops first."""
         if size > SMALL_BYTES and self.level() >= Level.PAUSE:
             raise memory_full(
                 "the gateway holds 80% or more of what all its clients may make it hold (limits.held_mb): "
@@ -101,8 +102,8 @@ class Bulk:
         task.add_done_callback(then)
 
     async def in_thread(self, size: int, work: Callable[..., R], *arguments: object) -> R:
-        """Return what zlib does with a large body of `size` bytes: it holds no lock, so that the event loop
-        goes on. RequestError (MEMORY_FULL) where too much waits."""
+        """Return the result of zlib `work` on a large body of `size` bytes. zlib holds no lock, so the event
+        loop goes on. Raises RequestError (MEMORY_FULL) if too much waits."""
         self._take(size)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
@@ -155,7 +156,7 @@ class _Process:
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """OSError where the system has no room for it."""
+        """Start the process. Raises OSError if the system has no room for it."""
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, "-P", "-m", "router.bulk", str(os.getpid()),
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,

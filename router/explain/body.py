@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a reader of JSON needs neither
 
 
 class Carries(TypedDict):
-    """What a slice carries: rows a second, in batches of so many rows."""
+    """What a slice carries: rows a second, in batches of `batch_rows`."""
 
     rows_per_s: float
     batch_rows: int
@@ -51,9 +51,9 @@ class LadderOfSlice(TypedDict):
 
 
 class Promise(TypedDict):
-    """What a tier is promised ("": who asks for none). `chooses`: whether any but the answering variant may
-    answer; `variants` may, `cost_max` is None where there is no limit. `slo_rows`: the SLO counts once for
-    each so many rows of a request, None where it counts once."""
+    """What a tier is promised; "" is for requests without a tier. `chooses`: whether variants besides the
+    answering variant may answer; `variants` may. `cost_max` is None if there is no limit. `slo_rows`: the SLO
+    counts once for every `slo_rows` rows of a request, None if it counts once."""
 
     tier: str
     slo_us: int
@@ -200,5 +200,5 @@ def _carries(found: "ProfiledCapacity | None") -> Carries | None:
 
 
 def _finite(value: float) -> float | None:
-    """JSON knows no infinity."""
+    """Return the value, or None for infinity, which JSON does not know."""
     return value if isfinite(value) else None

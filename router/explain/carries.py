@@ -8,8 +8,8 @@ from router.report.capacity import TERM, capacity, rows_per_s
 
 
 def carries(promise: Promise) -> Iterator[str]:
-    """Of each variant that a slice may run: its profiled capacity, what that supposes, and where batches take
-    something else by now, the same with that. Slices that carry the same share a line."""
+    """Yield, for each variant that a slice may run, its profiled capacity and what that supposes. If batches
+    take something else by now, also yield the capacity with that. Slices that carry the same share a line."""
     alike: dict[tuple[str, str], list[str]] = {}
     for ladder in promise["ladders"]:
         for rung in ladder["rungs"]:

@@ -30,7 +30,7 @@ class RungFigures:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Slices whose ladders stand alike; `rows`: their rungs, the most accurate first."""
+    """Slices with equal ladders; `rows`: their rungs, the most accurate first."""
 
     slices: tuple[str, ...]
     rows: tuple[RungFigures, ...]
@@ -71,12 +71,12 @@ def _rows(ladders: Sequence[LadderOfSlice]) -> tuple[RungFigures, ...]:
 
 
 def room_us(now: Explanation, promise: Promise) -> float:
-    """Of the slices' time in a second, what is planned with for this promise: all that may be, unless others
-    that share the slices leave it less. What the ladders do is evidence: there is enough for the rungs that
-    carry the load, and too little for those above."""
+    """Return the part of the slices' time in a second (us) that is planned for this promise. It is all that
+    may be planned, unless others that share the slices leave it less. What the ladders do is evidence: there
+    is enough for the rungs that carry the load, and too little for the rungs above."""
     room = now["load_share"] * now["slices"] * SECOND_US
     ladders = [each for each in promise["ladders"] if each["rungs"]]
-    afford_us = None if promise["tier"] else now["afford_us"]  # which is of who asks for no tier
+    afford_us = None if promise["tier"] else now["afford_us"]  # it is for requests without a tier
     carried_us = [each["rungs"][each["carrying"]]["row_us"] for each in ladders]
     if afford_us is not None and any(afford_us > row_us * (1 + _SAME) for row_us in carried_us):
         room = min(room, now["rate"] * afford_us)  # no more is but what the lowest rung takes, or what fits
@@ -90,7 +90,7 @@ def room_us(now: Explanation, promise: Promise) -> float:
 
 
 def carried(row_us: float, room: float) -> float:
-    """Rows a second, up to which a rung carries the load."""
+    """Return the rows a second up to which a rung carries the load."""
     return room / row_us
 
 
@@ -101,8 +101,8 @@ def slices_more(row_us: float, now: Explanation, room: float) -> int:
 
 
 def capacity(now: Explanation, promise: Promise, room: float) -> float:
-    """Rows a second that the lowest rungs of all slices carry together, at what batches take today, in all
-    the time that there is; one that fits no two batches into its SLO does what it does in those of now."""
+    """Return the rows a second that the lowest rungs of all slices carry together, at today's batch times, in
+    all the time there is. A rung that fits no two batches into its SLO counts with its present batches."""
     free = room / (now["load_share"] * now["slices"] * SECOND_US) if now["slices"] else 1.0
     lowest = [each["rungs"][-1] for each in promise["ladders"] if each["rungs"]]
     today = [(each["capacity_today"], each["row_us"]) for each in lowest]

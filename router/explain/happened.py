@@ -21,8 +21,9 @@ WHY: Final[Mapping[str, str]] = {
 
 
 def happened(now: Explanation, promise: Promise, before: Explanation | None) -> Iterator[str]:
-    """Since the earlier reading; since the start where there is none, or the gateway was restarted. Which
-    variants answered is told of the promise, all else of all that the model promises."""
+    """Yield what happened since the earlier reading, or since the start if there is none or the gateway
+    was restarted. Which variants answered concerns this promise; all else concerns all that the model
+    promises."""
     was = before["counters"] if before is not None and before["uptime_s"] <= now["uptime_s"] else None
     elapsed_s = now["uptime_s"] - (before["uptime_s"] if was is not None and before is not None else 0.0)
     span = "since the start" if was is None else f"of the last {elapsed_s:.1f} s"
@@ -43,7 +44,7 @@ def happened(now: Explanation, promise: Promise, before: Explanation | None) -> 
         parts.append(f"mean accuracy {accuracy(total / rows)}")
     yield f"{span}: {', '.join(parts)}"
     scope = "" if completed == sum(own.values()) else ", of all tiers"
-    yield from _pressed(counters, was, (completed, asked), scope)
+    yield from _overloaded(counters, was, (completed, asked), scope)
 
 
 def _answered(answers: Mapping[str, int]) -> str:
@@ -52,7 +53,7 @@ def _answered(answers: Mapping[str, int]) -> str:
     return f"{total:,} answered ({', '.join(shares)})" if total else "none answered"
 
 
-def _pressed(
+def _overloaded(
     counters: "Counters", was: "Counters | None", count: tuple[int, int], scope: str
 ) -> Iterator[str]:
     """Answers of less good variants, and requests that had none; `count`: of those completed, and of all."""
@@ -72,6 +73,6 @@ def _pressed(
 
 
 def _less(counts: Mapping[str, int], was: Mapping[str, int]) -> dict[str, int]:
-    """Return what was added, the most first; nothing of what was not."""
+    """Return what was added, the largest first; leave out what did not grow."""
     added = {name: count - was.get(name, 0) for name, count in counts.items()}
     return {name: added[name] for name in sorted(added, key=lambda each: -added[each]) if added[name]}

@@ -32,8 +32,9 @@ def explain(
     watched_s: float = WATCHED_S,
     key_env: str = KEY_ENV,
 ) -> int:
-    """Print it; returns the exit code. `tier`: its promise, "" for that to whom asks for none; `as_json`: all
-    that the gateway says, of one moment. What goes wrong: one line on standard error, exit code 1."""
+    """Print the explanation; return the exit code. `tier`: the tier to explain, "" for requests without a
+    tier; `as_json`: all that the gateway says, of one moment. On an error, print one line on standard error
+    and return 1."""
     try:
         first = read(model, url, key_env)
         promise_of(first, tier)
@@ -56,13 +57,14 @@ def explain(
 
 
 def _process(now: Explanation) -> list[str]:
-    """Of its worker processes."""
+    """Return the lines on the model's worker processes."""
     isolation = now.get("isolation")
     return ["", "process", f"  {isolation_sentence(isolation)}"] if isolation is not None else []
 
 
 def _kept(now: Explanation) -> list[str]:
-    """Of its kept answers since the start; nothing where there are none, and none were to be."""
+    """Return the lines on the model's kept answers since the start; nothing if there are none, and none were
+    to be."""
     said = [*cache_sentences(now["cache"])] if now["cache"] is not None else []
     return ["", "kept answers", *(f"  {each}" for each in said)] if said else []
 
@@ -82,7 +84,7 @@ def read(model: str, url: str, key_env: str = KEY_ENV) -> Explanation:
 
 
 def promise_of(explained: Explanation, tier: str) -> Promise:
-    """Return what the tier is promised; UnexplainedError where there is none of that name."""
+    """Return what the tier is promised. Raises UnexplainedError if there is no tier of that name."""
     by_tier = {each["tier"]: each for each in explained["promises"]}
     if tier in by_tier:
         return by_tier[tier]

@@ -9,33 +9,34 @@ _NAMED_MAX = 4
 
 
 def milliseconds(us: float) -> str:
-    """For example `1.3 ms`."""
+    """Return the time in ms, for example `1.3 ms`."""
     return f"{numbers.milliseconds(us / 1000)} ms"
 
 
 def rate(per_s: float) -> str:
-    """Return what is counted: for example `310`, `1,934`."""
+    """Return a counted rate, for example `310`, `1,934`."""
     return numbers.rate(per_s)
 
 
 def about(per_s: float) -> str:
-    """Return what is reckoned: to two digits, for example `190`, `1,900`."""
+    """Return a reckoned rate, to two digits, for example `190`, `1,900`."""
     return numbers.rate(float(f"{per_s:.2g}"))
 
 
 def accuracy(share: float) -> str:
-    """To four digits, for example `0.97`."""
+    """Return the accuracy to four digits, for example `0.97`."""
     return f"{share:.4g}"
 
 
 def named(variant: Variant) -> str:
-    """With its accuracy, for example `cnn (0.9867)`; the name alone where that was not measured."""
+    """Return the variant with its accuracy, for example `cnn (0.9867)`; the name alone if that was not
+    measured."""
     share = variant["accuracy"]
     return variant["name"] if share is None else f"{variant['name']} ({accuracy(share)})"
 
 
 def joined(names: Sequence[str]) -> str:
-    """For example `cpu0, cpu1 and cpu2`; of many the first, and how many more."""
+    """Return the names joined, for example `cpu0, cpu1 and cpu2`; of many the first, and how many more."""
     if len(names) > _NAMED_MAX:
         return f"{', '.join(names[: _NAMED_MAX - 1])} and {len(names) - _NAMED_MAX + 1} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))

@@ -9,7 +9,8 @@ from serving.objectives import MOST_ACCURATE
 
 
 def prospects(now: Explanation, promise: Promise, found: Sequence[Stretch]) -> Iterator[str]:
-    """Rates below and above which it is another, slices that it takes; where requests are turned away."""
+    """Yield the rates below and above which the answering variant changes, on which slices, and where
+    requests are turned away."""
     if not found:
         return
     room = room_us(now, promise)

@@ -22,7 +22,7 @@ def replica_sentences(now: Explanation, before: Explanation | None = None) -> li
 
 
 def _everywhere(now: Explanation) -> str:
-    """Of the slices on which the model is to be: those on which it answers may be fewer, or none."""
+    """Return text on the slices where the model is to be; it may answer on fewer, or on none."""
     served = [each for each in now["variants"] if each["served"]]
     slices = len({name for each in served for name in each["states"]})
     if not slices:
@@ -55,7 +55,8 @@ def _sentences(scaled: ScaledBody, now: Explanation, before: Explanation | None)
 
 
 def _standing(scaled: ScaledBody) -> str:
-    """For example `2 on cpu-1 and cpu-2 (at least 1, at most 4; policy slo): 1 gets batches, ...`."""
+    """Return how the replicas stand, for example `2 on cpu-1 and cpu-2 (at least 1, at most 4; policy slo): 1
+    gets batches, ...`."""
     bounds = f"at least {scaled['least']}, at most {scaled['most']}"
     if scaled["least"] == scaled["most"]:
         bounds = f"{scaled['most']} stated"
@@ -85,7 +86,7 @@ def _plan(expected: Expected) -> str:
 
 
 def _cost(scaled: ScaledBody, now: Explanation, before: Explanation | None) -> Iterator[str]:
-    """Nothing where slices have no price."""
+    """Yield what the slices cost; nothing if slices have no price."""
     if not scaled["held_per_hour"]:
         return
     parts = [f"its slices cost {scaled['cost_per_hour']:.4g} an hour"]
@@ -99,7 +100,8 @@ def _cost(scaled: ScaledBody, now: Explanation, before: Explanation | None) -> I
 
 
 def _good(now: Explanation, before: Explanation | None) -> tuple[int, float]:
-    """(answers in time, in so many seconds) since the earlier reading; (0, 0.0) without one of this run."""
+    """Return (answers in time, seconds that they took) since the earlier reading; (0, 0.0) without a reading
+    of this run."""
     if before is None or before["uptime_s"] >= now["uptime_s"]:
         return 0, 0.0
     return now["counters"]["good"] - before["counters"]["good"], now["uptime_s"] - before["uptime_s"]

@@ -13,10 +13,11 @@ from serving.specs import ServedModel
 
 
 def add_explain(app: FastAPI, serving: Serving, explain: Callable[[ServedModel], Explanation]) -> None:
-    """The route; `explain` reads how the model stands."""
+    """Add the route to the application; `explain` reads how the model stands."""
 
     @app.get("/v2/models/{model}/explain", tags=["operation"])
     async def explanation(model: str) -> JSONResponse:
-        """Return what is promised of a model, which variants may answer, which does, and by what figures; why
-        it has as many replicas as it has. `penstock explain` puts it into words."""
+        """Return a model's promises, the variants that may answer, the variant that does, and the figures
+        behind it. It also says why the model has as many replicas as it has. `penstock explain` puts it into
+        words."""
         return JSONResponse(explain(find_model(serving, model, MODEL_VERSION)))

@@ -22,11 +22,11 @@ class Expected(TypedDict):
 
 
 class ScaledBody(TypedDict):
-    """Of a model whose replicas follow its load, as `serving.control.scaling_status.ScalingStatus`; costs in
-    the currency of the prices.
+    """The replicas of a model that follow its load, as `serving.control.scaling_status.ScalingStatus`; costs
+    are in the currency of the prices.
 
-    `policy`: by which it is decided. `cost_per_hour` of the slices that it has, `held_per_hour` of all slices
-    that are held; `cost_max_per_hour`: the ceiling for these, None where there is none.
+    `policy`: decides the count. `cost_per_hour`: of the model's slices; `held_per_hour`: of all slices that
+    are held; `cost_max_per_hour`: the ceiling for these, None if there is none.
     """
 
     policy: str

@@ -15,7 +15,7 @@ _HOW = {
 
 
 def selection_sentences(now: Explanation, promise: Promise, before: Explanation | None) -> Iterator[str]:
-    """As `words.sentences`."""
+    """Yield sentences on a model with a `selection`, as `words.sentences` does for others."""
     members = [named(each) for each in now["variants"] if each["name"] in now["members"]]
     yield promised(now, promise)
     yield from ("", "may answer", f"  {joined(members)}: {_HOW[now['selection']]}")

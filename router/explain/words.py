@@ -57,7 +57,7 @@ def _may_not(now: Explanation, promise: Promise) -> Iterator[str]:
 
 
 def _left_out(variant: Variant, promise: Promise) -> Iterator[str]:
-    """Why it is no rung of slices where it may answer, as far as accuracy is concerned."""
+    """Yield why a variant is no rung on slices where it may answer, as far as accuracy is concerned."""
     reasons: dict[str, list[str]] = {}
     for each in promise["ladders"]:
         if variant["name"] not in [rung["variant"] for rung in each["rungs"]]:
@@ -76,9 +76,9 @@ def _because(variant: Variant, slice_name: str) -> str:
 
 
 def _why_no_rung(variant: Variant, promise: Promise, rungs: Sequence[RungBody], state: str) -> str:
-    """Return a ladder leaves out what is not there, what costs too much, and what takes as long as a rung
-    that is as accurate: what is over the cost is slower than all rungs, so that the first of these has the
-    better answer unless it is less accurate."""
+    """Return why a ladder leaves a variant out: it is not there, costs too much, or takes as long as a rung
+    that is as accurate. A variant over the cost is slower than all rungs, so the first rung has the better
+    answer unless it is less accurate."""
     if state != _READY:
         return f"is not loaded ({state})" if state else "is not loaded"
     own = variant["accuracy"]
@@ -110,7 +110,7 @@ def _now(now: Explanation, promise: Promise, found: Sequence[Stretch]) -> Iterat
 
 
 def _nothing(now: Explanation, promise: Promise) -> Iterator[str]:
-    """Why no slice can be given a batch."""
+    """Yield why no slice can be given a batch."""
     if not promise["variants"]:
         yield "nothing answers: every request is refused"
         return
@@ -162,7 +162,7 @@ def _load(now: Explanation, room: float) -> str:
 
 
 def _unkept(promise: Promise, stretch: Stretch) -> Iterator[str]:
-    """What is promised that rungs cannot keep: a cost that all exceed, a time that a row alone exceeds."""
+    """Yield the promises that rungs cannot keep: a cost that all exceed, a time that a row alone exceeds."""
     slo_us, cost_max = promise["slo_us"], promise["cost_max"]
     if cost_max is not None and stretch.rows[-1].cost > cost_max:
         yield f"all cost more than {cost_max:g} a million rows: the cheapest answers"

@@ -53,7 +53,7 @@ class _Flow(FlowControl):
         self.pause_reading()
 
     def let_go(self) -> None:
-        """What was read is parsed."""
+        """Resume reading, as what was read is parsed."""
         if self.behind:
             self.behind = False
             self.resume_reading()
@@ -64,7 +64,7 @@ class _Flow(FlowControl):
         self.pause_reading()
 
     def read_on(self) -> None:
-        """Others were read."""
+        """Read again, as other connections were read meanwhile."""
         self.resting = False
         self.resume_reading()
 
@@ -75,7 +75,7 @@ class _Flow(FlowControl):
 
 
 class Connection(HttpToolsProtocol):
-    """`cycle` is its newest request (uvicorn's name), `active` the one whose turn it is to be answered."""
+    """`cycle` is its newest request (uvicorn's name), `active` the request that is to be answered now."""
 
     def __init__(self, config: Config, edge: FastEdge) -> None:
         super().__init__(config, edge.state, {})
@@ -121,7 +121,7 @@ class Connection(HttpToolsProtocol):
         return f"the server holds its limit of {limit} connections (limits.connection_count)"
 
     def refuse_regular(self) -> None:
-        """Only what the reserve is for is answered on this connection."""
+        """Refuse requests on this connection, other than those that the reserve is for."""
         self.refuse(503, f"{self._full()}; the others are for probes, status and operators: try again later")
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -148,7 +148,7 @@ class Connection(HttpToolsProtocol):
             self.edge.closed.set()
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn's always closes
-        """Return the client has finished sending: the connection stays until its requests are answered."""
+        """Note that the client has finished sending; the connection stays until its requests are answered."""
         if self.behind:
             self.ended_behind = True
         else:
@@ -158,7 +158,7 @@ class Connection(HttpToolsProtocol):
         return True
 
     def _end(self) -> None:
-        """All that the client has sent is read."""
+        """Note that all that the client has sent is read."""
         if self.transport.is_closing():
             return
         self.ended = True
@@ -191,7 +191,7 @@ class Connection(HttpToolsProtocol):
         self._advance()
 
     def on_response_complete(self) -> None:
-        """The active request is answered, on either way."""
+        """Note that the active request is answered, on either way."""
         self.server_state.total_requests += 1
         self.answers += 1
         if self.pipeline or self.flow.read_paused:
@@ -354,7 +354,7 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
     def _expire_upload(self) -> None:
-        """It was held back for as long as a client may take."""
+        """Give up an upload that was held back for as long as a client may take."""
         cycle: object = self.cycle
         if isinstance(cycle, Inference):
             limit_s = self.edge.limits.slow_client_s

@@ -48,12 +48,12 @@ class FastEdge:
         self.refresh_heads()
 
     def serve(self, models: Mapping[str, ServedModel]) -> None:
-        """These models are called by the fast path from now on, and no others."""
+        """Let the fast path call these models from now on, and no others."""
         self.paths.serve(models if self._direct else {})
 
     def answered(self, model: str, reply: Reply, read_us: int) -> None:
-        """A completed call's answer was written; it had been read for so long. It is counted in the loop's
-        next turn: uvloop hands what was written to the kernel at the end of this one."""
+        """Note that a completed call's answer was written, and was read for `read_us`. It is counted in the
+        loop's next turn: uvloop hands what was written to the kernel at the end of this turn."""
         if not self._written:
             asyncio.get_running_loop().call_soon(self._count_written)
         self._written.append((model, reply, read_us))
@@ -77,7 +77,8 @@ class FastEdge:
         self.binary_head = self.head(200, b"application/octet-stream") + b"inference-header-content-length: "
 
     def head(self, status: int, content_type: bytes) -> bytes:
-        """Status line and the fields that every answer has; the rest and the empty line are the caller's."""
+        """Return the status line and the fields that every answer has; the caller adds the rest and the empty
+        line."""
         return STATUS_LINE[status] + self._dated + b"content-type: " + content_type + b"\r\n"
 
     def close(self) -> None:

@@ -48,7 +48,7 @@ class Connected(Protocol):
     unsent: Body
 
     def address(self) -> str:
-        """Of the client."""
+        """Return the address of the client."""
         ...
 
     def hold_back(self) -> None:
@@ -64,11 +64,11 @@ class Connected(Protocol):
         ...
 
     def on_response_complete(self) -> None:
-        """The answer is written."""
+        """Note that the answer is written."""
         ...
 
     def linger(self) -> None:
-        """The answer is written, and it is the connection's last."""
+        """Note that the connection's last answer is written."""
         ...
 
 
@@ -94,11 +94,11 @@ class Exchange:
         self.response_complete = False
 
     def start(self) -> None:
-        """Its turn has come: all answers before it are written."""
+        """Start to answer the request: all answers before it are written."""
         raise NotImplementedError
 
     def leave(self) -> None:
-        """The connection is gone."""
+        """Note that the connection is gone."""
 
 
 class Inference(Exchange):
@@ -206,7 +206,7 @@ class Inference(Exchange):
             self.connection.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def submit(self) -> None:
-        """The body is complete and it is this request's turn."""
+        """Submit the request: its body is complete and its turn has come."""
         edge = self.connection.edge
         if self.counted:
             self.counted = False
@@ -223,7 +223,7 @@ class Inference(Exchange):
             self._submit(self.body, self.fields)
 
     def _opened(self, task: "asyncio.Task[Opened]") -> None:
-        """What was large is small now, or refused."""
+        """Submit a large request that is small now, or answer that it is refused."""
         error = CancelledError() if task.cancelled() else task.exception()
         if error is None and not self.disconnected:
             body, fields = task.result()
@@ -258,13 +258,13 @@ class Inference(Exchange):
             self._respond(_INTERNAL_ERROR)
 
     def _refused(self, outcome: Outcome) -> None:
-        """It ended before it became a call."""
+        """Count a request that ended before it became a call."""
         serving = self.connection.edge.serving
         tenant = stated_tenant(serving, self.fields, own_tenant(self.identity))
         serving.refused(self.model.name, outcome, tenant)
 
     def deliver(self, reply: Reply) -> None:
-        """The core's answer; called once, perhaps before `submit` returns."""
+        """Take the core's answer; called once, perhaps before `submit` returns."""
         if self.disconnected or self.response_complete:
             return
         edge, decoded = self.connection.edge, self.decoded
@@ -281,7 +281,7 @@ class Inference(Exchange):
         self._answer(reply, None)
 
     def _made(self, reply: Reply, task: "asyncio.Task[Made]") -> None:
-        """A large answer's body is written, or cannot be."""
+        """Send a large answer with its body, or an error if the body cannot be written."""
         if self.disconnected or self.response_complete:
             return
         error = CancelledError() if task.cancelled() else task.exception()
@@ -362,7 +362,7 @@ class Inference(Exchange):
         connection.on_response_complete()
 
     def _log(self, status: int, answer_bytes: int) -> None:
-        """A line in the access log."""
+        """Write a line in the access log."""
         edge = self.connection.edge
         if edge.access is not None:
             client: object = self.connection.transport.get_extra_info("peername")

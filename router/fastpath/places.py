@@ -30,11 +30,12 @@ class PlacedConnection(Protocol):
     """A connection, as far as its place matters."""
 
     def address(self) -> str:
-        """Of its client."""
+        """Return the address of its client."""
         ...
 
     def idle_s(self, now_s: float) -> float:
-        """For how long it has had no request under way; `serving.policy.crowding.BUSY` while it has one."""
+        """Return for how long it has had no request under way; `serving.policy.crowding.BUSY` while it has
+        one."""
         ...
 
     def push_out(self) -> None:
@@ -43,8 +44,8 @@ class PlacedConnection(Protocol):
 
 
 class Places:
-    """Who has which place. `pushed_out`, `refused`: connections that lost theirs, or found none. `now_s`
-    reads a clock, in seconds."""
+    """The places and their connections. `pushed_out`, `refused`: connections that lost their place, or found
+    none. `now_s` reads a clock, in seconds."""
 
     def __init__(self, limits: Limits, now_s: Callable[[], float]) -> None:
         self.pushed_out = 0
@@ -69,7 +70,7 @@ class Places:
         return NONE
 
     def leave(self, guest: PlacedConnection) -> None:
-        """It is gone, or about to go; a second time does nothing."""
+        """Take away a connection that is gone, or about to go; a second time does nothing."""
         self._regular.guests.pop(guest, None)
         self._reserve.guests.pop(guest, None)
 
@@ -79,7 +80,7 @@ class Places:
 
 
 class _Room:
-    """So many places, and the order in which those that are idle are to go."""
+    """A limited number of places, and the order in which idle connections are to go."""
 
     def __init__(self, count: int, grace_s: float) -> None:
         self.guests: dict[PlacedConnection, None] = {}

@@ -74,7 +74,7 @@ class FastProtocol(Connection):
             self.edge.reads.put_off(self.reading.read_on)
 
     def _is_body(self, size: int) -> bool:
-        """Return whether so many bytes more are of one body: no other request is among them."""
+        """Return whether the next `size` bytes belong to one body, with no other request among them."""
         return self.parsing == BODY and size <= self.stated_bytes - self.body_bytes
 
     def _go_on(self) -> None:
@@ -112,8 +112,8 @@ class FastProtocol(Connection):
             self._count_silence()
 
     def _feed(self, data: bytes | memoryview) -> memoryview | None:
-        """Return what the parser has left where a request offers another protocol, else None. It is no copy:
-        each of many such requests would have one of all that follows it."""
+        """Return what the parser has left if a request offers another protocol, else None. It is no copy:
+        each of many such requests would have a copy of all that follows it."""
         if not data or self.refused:
             return None
         try:
@@ -178,7 +178,8 @@ class FastProtocol(Connection):
         self.parsing = BODY
 
     def _identify(self, guard: KeyGuard, model: ServedModel, fields: Fields) -> Identity:
-        """Return the caller of an inference, before any of its body is read; one that may not is refused."""
+        """Return the caller of an inference, before any of its body is read; refuse a caller that may not
+        call it."""
         identity: Identity | None = None
         try:
             identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))
@@ -217,7 +218,7 @@ class FastProtocol(Connection):
             super().on_message_complete()
 
     def _to_application(self) -> None:
-        """Hand the request whose head is complete to uvicorn, which now builds what it needs for it."""
+        """Hand a request with a complete head to uvicorn, which now builds what the request needs."""
         url, headers = self.url, self.headers
         super().on_message_begin()
         self.url = url
@@ -246,7 +247,7 @@ class FastProtocol(Connection):
         raise _Stop
 
     def _check_head(self) -> None:
-        """The whole head is known: is it within the limits? (RFC 6585, 5)"""
+        """Check that the whole head, which is known now, is within the limits (RFC 6585, 5)."""
         head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if head_bytes > self.header_max_bytes:
             self._refuse_head()
@@ -260,7 +261,8 @@ class FastProtocol(Connection):
             raise _Stop
 
     def _check_host(self, host: bytes | None) -> None:
-        """There is one, and it is one (RFC 9112, 3.2), or the request is from before there were any."""
+        """Check that there is a single valid Host field (RFC 9112, 3.2), or that HTTP 1.0 is spoken, which
+        has none."""
         count = sum([name == b"host" for name, _ in self.headers])
         if host is None:
             if self.parser.get_http_version() == "1.0":

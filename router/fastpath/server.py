@@ -78,12 +78,14 @@ class RestServer:
         return FastProtocol(self._config, self._edge)
 
     def listen_as(self, name: str, socket: Path | None = None) -> None:
-        """`name`: what errors call it. With `socket` it listens on that Unix socket. Before `start`."""
+        """Call this server `name` in errors; with `socket` it listens on that Unix socket. Call this before
+        `start`."""
         self._name = name
         self._file = SocketFile(socket) if socket is not None else None
 
     def ask_for_keys(self, guard: KeyGuard) -> None:
-        """Let in who the guard lets in; before `log_access` and `start`."""
+        """Require keys: let in only callers that the guard lets in. Call this before `log_access` and
+        `start`."""
         self._edge.guard = guard
         app = guarded(self._config.app, guard, self._edge.serving)  # type: ignore[arg-type]  # as given
         self._config.app = app
@@ -94,7 +96,7 @@ class RestServer:
         self._config.app = logged(self._config.app)  # type: ignore[arg-type]  # an application, as given
 
     def use(self, bulk: Bulk) -> None:
-        """What is large is read and written there; before `start`."""
+        """Read and write large bodies with `bulk`. Call this before `start`."""
         self._edge.bulk = bulk
 
     @property
@@ -113,7 +115,7 @@ class RestServer:
         return self._edge.places.pushed_out, self._edge.places.refused
 
     def serve(self, models: Mapping[str, ServedModel]) -> None:
-        """These models are called by the fast path from now on, and no others."""
+        """Let the fast path call these models from now on, and no others."""
         self._edge.serve(models)
 
     def stop_listening(self) -> None:

@@ -41,7 +41,7 @@ class Sweepable(Protocol):
         ...
 
     def expire(self, waiting: WaitsFor) -> None:
-        """It has waited too long for this."""
+        """Expire the connection, which has waited too long for this."""
         ...
 
 
@@ -63,7 +63,7 @@ class IdleSweep:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """There is a connection; does nothing where the timer runs already."""
+        """Start the timer, as there is a connection; do nothing if it runs already."""
         if self._timer is None:
             self._run()
 
@@ -77,7 +77,7 @@ class IdleSweep:
         self._look_at(list(self._connections))
 
     def _look_at(self, connections: list[object]) -> None:
-        """At the last of these, and at the others in the loop's next turns."""
+        """Look at the last of these connections, and at the others in the loop's next turns."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         for connection in connections[-LOOKS_A_TURN:]:

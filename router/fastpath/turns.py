@@ -27,7 +27,7 @@ class Turns:
         self._runs = False
 
     def put_off(self, action: Callable[[], None], weight: int = 1) -> None:
-        """Do this in one of the loop's next turns; it counts for so many."""
+        """Do this action in one of the loop's next turns; `weight` says how much it counts for."""
         self._waiting.append((action, weight))
         if not self._runs:
             self._runs = True

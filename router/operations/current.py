@@ -11,7 +11,7 @@ from serving.objectives import ScalingSpec
 from serving.profile.curve import Profile
 from serving.specs import ServedModel
 
-TURNED_BACK = "it was told to turn back"
+ROLLED_BACK = "an operator rolled it back"
 
 Changed = Callable[[Settings], Settings]
 """Other settings, made of those in force."""
@@ -43,7 +43,7 @@ class Controlled(Protocol):
 
     def scale(self, spec: ScalingSpec) -> None: ...
 
-    def turn_back(self, reason: str) -> None: ...
+    def roll_back(self, reason: str) -> None: ...
 
     async def changed(self) -> None: ...
 
@@ -70,12 +70,13 @@ class Current:
         by: Sequence[DesiredState] = (),
         turning_back: Back | None = None,
     ) -> None:
-        """Carry out other slices and models; returns when it is so. Refused where it cannot be.
+        """Carry out other slices and models; return when that is done. Raises ChangeRefused if it cannot be
+        done.
 
-        `settings`: those to be, or what makes them of those that are in force when it is this change's turn;
-        that may say Refused. `by`: states to go through (`serving.control.control.Control.want`).
-        `turning_back`: called as soon as it is given up. It goes on where its caller is cancelled: half of a
-        change is none.
+        `settings`: the new settings, or a function that makes them of the settings in force when this
+        change's turn comes; it may raise ChangeRefused. `by`: states to go through
+        (`serving.control.control.Control.want`). `turning_back`: called as soon as the change is given up.
+        The change goes on if its caller is cancelled: half of a change is none.
         """
         self._pending += 1
         await asyncio.shield(asyncio.create_task(self._take_turn(settings, by, turning_back)))
@@ -84,10 +85,10 @@ class Current:
         """Return how far what is wanted is so."""
         return self._fleet.progress
 
-    def turn_back(self, reason: str = TURNED_BACK) -> None:
+    def roll_back(self, reason: str = ROLLED_BACK) -> None:
         """Give up a change under way: its `change` is Refused for that reason once all is as before."""
         self._withdrawn = reason if self._pending else ""
-        self._fleet.turn_back(reason)
+        self._fleet.roll_back(reason)
 
     async def _take_turn(
         self, asked: Settings | Changed, by: Sequence[DesiredState], back: Back | None
@@ -124,7 +125,7 @@ class Current:
 
 
 def _conflicts(before: Sequence[ServedModel], after: Sequence[ServedModel]) -> Sequence[str]:
-    """Models that take or give other tensors than those that they have accepted requests for."""
+    """Return the models that take or give other tensors than those that they have accepted requests for."""
     there = {model.name: model for model in before}
     found = []
     for model in after:

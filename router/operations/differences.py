@@ -12,7 +12,7 @@ UNSTATED = "none"
 
 
 def differences(old: Settings, new: Settings) -> Iterator[str]:
-    """What of the new file is served otherwise than the old one said, a sentence each."""
+    """Yield a sentence on each thing that the new file serves otherwise than the old file."""
     if _shares(old.slices) != _shares(new.slices):
         yield f"slices are {', '.join(each.name for each in new.slices)}"
     yield from _terms_said(old.slices, new.slices)
@@ -38,7 +38,7 @@ def _shares(slices: Sequence[SliceSpec]) -> list[SliceSpec]:
 
 
 def _terms_said(old: Sequence[SliceSpec], new: Sequence[SliceSpec]) -> Iterator[str]:
-    """On what terms slices are had that stay."""
+    """Yield the changed terms of the slices that stay."""
     before = {each.name: each for each in old}
     for each in new:
         was = before.get(each.name, each)
@@ -114,7 +114,7 @@ def _needs_said(old: Needs, new: Needs) -> Iterator[str]:
 
 
 def _replicas_text(spec: ReplicaSpec | None) -> str:
-    """For example `1 to 4`, `2`, `1 to one on each slice`."""
+    """Return the replicas as text, for example `1 to 4`, `2`, `1 to one on each slice`."""
     if spec is None:
         return "one on each slice"
     most = "one on each slice" if spec.most is None else f"{spec.most}"

@@ -115,7 +115,7 @@ class PlacementDrift:
 
 
 def sight(fleet: Fleet, gateway: Gateway) -> Sight:
-    """Return what is, at this moment."""
+    """Return the observed state at this moment."""
     steady = fleet.progress.state is RolloutState.STEADY
     workers = (
         ObservedWorker(
@@ -132,8 +132,7 @@ def sight(fleet: Fleet, gateway: Gateway) -> Sight:
 
 
 def planned(settings: Settings) -> Mapping[str, PlannedFor]:
-    """Return what the placement that is in force with these settings was made for; empty where nobody has
-    said."""
+    """Return what the placement in force with these settings was made for; empty if it was not stated."""
     found = applied(settings)
     return found.loads if found else {}
 
@@ -186,7 +185,8 @@ def _put_back(task: int, cores: set[int]) -> None:
 
 
 def _resident(spec: SliceSpec, pid: int, proc: Path) -> Iterator[Finding]:
-    """Memory of its own; weights that workers share are files, and are not counted."""
+    """Yield a worker that holds too much memory of its own. Weights that workers share are files, and are not
+    counted."""
     if not spec.memory_bytes:
         return
     for line in (proc / str(pid) / "status").read_text().splitlines():

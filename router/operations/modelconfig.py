@@ -47,8 +47,8 @@ def read_batch_max(name: str, parameters: Mapping[str, object]) -> int | None:
 
 
 def check_unload(parameters: Iterable[str]) -> None:
-    """RepositoryError for a parameter of an unload that asks for something. `unload_dependents` asks for
-    nothing: no model depends on another here."""
+    """Raise RepositoryError for a parameter of an unload that asks for something. `unload_dependents` asks
+    for nothing: no model depends on another here."""
     for key in parameters:
         if key != "unload_dependents":
             raise _bad(f"unknown parameter {quoted(key)}; expected 'unload_dependents'")

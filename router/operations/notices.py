@@ -69,7 +69,7 @@ class NoticeError(Exception):
 
 
 class DeviceEvents(Protocol):
-    """Who is told what befalls them, by what is lost together: `serving.runtime.fleet.Fleet`."""
+    """Receives what befalls devices, by what is lost together: `serving.runtime.fleet.Fleet`."""
 
     def device_leaving(self, domain: str, reason: str) -> None: ...
     def device_lost(self, domain: str, reason: str) -> None: ...
@@ -87,7 +87,7 @@ class _Notice:
 
 
 class Notices:
-    """Of all slices that `read_slices` knows at that moment, by name; `devices` is told of each."""
+    """Notices on all slices that `read_slices` knows at that moment, by name; each goes to `devices`."""
 
     def __init__(self, devices: DeviceEvents, read_slices: Callable[[], Mapping[str, SliceSpec]]) -> None:
         self._devices = devices
@@ -95,9 +95,9 @@ class Notices:
         self._notices: dict[str, _Notice] = {}  # by what is lost together
 
     def lost(self, name: str, reason: str = UNSAID, in_s: float = 0.0) -> list[str]:
-        """Return a slice is lost, or will be in so many seconds; a later notice takes the place of one
-        before. Returns the slices that go by that name. NoticeError where there is none, or it is no spot
-        slice."""
+        """Note that a slice is lost, or will be in `in_s` seconds; a later notice takes the place of an
+        earlier one. Return the slices that go by that name. Raises NoticeError if there is none, or it is no
+        spot slice."""
         found = self._find(name)
         loop = asyncio.get_running_loop()
         for spec in found.values():
@@ -115,8 +115,8 @@ class Notices:
         return [*found]
 
     async def back(self, name: str) -> list[str]:
-        """Return a slice can be used again, or will not be lost after all; nothing where nobody said that it
-        would. Returns and raises as `lost`."""
+        """Note that a slice can be used again, or will not be lost after all; do nothing without an earlier
+        notice. Returns and raises as `lost` does."""
         found = self._find(name)
         for spec in found.values():
             notice = self._notices.get(spec.domain)
@@ -132,7 +132,7 @@ class Notices:
         return [*found]
 
     def said(self, spec: SliceSpec) -> str:
-        """Return what was said of a slice, in words; "" where nothing was."""
+        """Return the notice on a slice, in words; "" if there is none."""
         notice = self._notices.get(spec.domain)
         if notice is None:
             return ""
@@ -165,11 +165,11 @@ def slices_of(control: Control) -> dict[str, SliceSpec]:
 
 
 def add_notices(app: FastAPI, notices: Notices) -> None:
-    """The routes."""
+    """Add the routes to the application."""
 
     @app.post(LOST, tags=["operation"], status_code=202, openapi_extra=_BODY)
     async def lost(name: Name, request: Request) -> JSONResponse:
-        """Return a spot slice is taken away, now or in `in_s` seconds: what it holds is replaced
+        """Note that a spot slice is taken away, now or in `in_s` seconds: what it holds is replaced
         elsewhere."""
         try:
             reason, in_s = _read_notice(await _read(request))
@@ -179,7 +179,7 @@ def add_notices(app: FastAPI, notices: Notices) -> None:
 
     @app.post(BACK, tags=["operation"], status_code=202)
     async def back(name: Name, request: Request) -> JSONResponse:
-        """Return a spot slice can be used again, or will not be taken away after all."""
+        """Note that a spot slice can be used again, or will not be taken away after all."""
         try:
             for field in await _read(request):
                 raise NoticeError(400, f"{quoted(field)} means nothing here: the body is to be empty")

@@ -37,7 +37,7 @@ class Overlay:
         return replace(settings, models=(*filed, *others))
 
     def without(self, names: Collection[str]) -> "Overlay":
-        """With no word about these models."""
+        """Return the overlay without these models."""
         return Overlay(
             self.unloaded.difference(names),
             {name: model for name, model in self.loaded.items() if name not in names},
@@ -45,7 +45,7 @@ class Overlay:
         )
 
     def with_loaded(self, model: ServedModel, filed: bool, batch_max: int | None) -> "Overlay":
-        """Return a client has loaded the model, which the file names (`filed`) or not."""
+        """Return the overlay after a client has loaded the model; `filed`: whether the file names it."""
         rest = self.without([model.name])
         if not filed:
             return replace(rest, loaded={**rest.loaded, model.name: model})
@@ -54,13 +54,13 @@ class Overlay:
         return replace(rest, batch_max={**rest.batch_max, model.name: batch_max})
 
     def with_unloaded(self, name: str, filed: bool) -> "Overlay":
-        """Return a client has unloaded the model."""
+        """Return the overlay after a client has unloaded the model."""
         rest = self.without([name])
         return replace(rest, unloaded=rest.unloaded | {name}) if filed else rest
 
 
 def with_batch_max(model: ServedModel, batch_max: int | None) -> ServedModel:
-    """Return the model with batches of at most so many rows; None: as it is."""
+    """Return the model with batches of at most `batch_max` rows; None: as it is."""
     if batch_max is None:
         return model
     return replace(model, spec=replace(model.spec, batch_max=batch_max))

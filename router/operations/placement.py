@@ -3,7 +3,7 @@
 GET      what is in force and by whom, the progress of a move, how the last one ended, what has drifted
 PUT      another placement (router/operations/proposal.py); 202: it is kept, and on its way
 DELETE   back to what penstock.yaml says; 202 as well
-POST     .../turn-back: give up the move under way
+POST     .../roll-back: give up the move under way
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from fastapi.responses import JSONResponse
 
 from router.bodies import read_body
 from router.operations.applied import AppliedPlacement, applied, digest, kept, put_back, remaining
-from router.operations.current import TURNED_BACK as TOLD
+from router.operations.current import ROLLED_BACK as TOLD
 from router.operations.current import ChangeRefused, Current
 from router.operations.proposal import UnsoundError, proposal
 from router.operations.told import told_slice
@@ -35,8 +35,8 @@ from serving.control.rollout import RolloutState
 logger = logging.getLogger(__name__)
 
 PATH = "/v2/placement"
-TURN_BACK = f"{PATH}/turn-back"
-DONE, TURNED_BACK, FAILED = "done", "turned back", "failed"
+ROLL_BACK = f"{PATH}/roll-back"
+DONE, ROLLED_BACK, FAILED = "done", "rolled back", "failed"
 
 Json = dict[str, object]
 
@@ -174,12 +174,12 @@ class PlacementService:
             await asyncio.wait([self._move])
         return self._outcome
 
-    def turn_back(self) -> None:
+    def roll_back(self) -> None:
         """Give up the move under way. PlacementError where there is none."""
         if not self._moving:
             raise PlacementRequestError(409, ("no placement is being carried out",))
         self._withdrawn = True
-        self._current.turn_back()
+        self._current.roll_back()
 
     @contextmanager
     def _prepared(self) -> Iterator[Settings]:
@@ -215,7 +215,7 @@ class PlacementService:
             back = partial(asyncio.to_thread, _restore, move.base.path, was)  # should it end on the way back
             await self._current.change(move.from_base, move.by, back)
         except ChangeRefused as error:
-            result, reasons = TURNED_BACK, error.reasons
+            result, reasons = ROLLED_BACK, error.reasons
             await asyncio.to_thread(_restore, move.base.path, was)
         except Exception:
             logger.exception("a placement could not be carried out")
@@ -251,11 +251,11 @@ def add_placement(app: FastAPI, placement: PlacementService) -> None:
         except PlacementRequestError as error:
             return _refused(error)
 
-    @app.post(TURN_BACK, tags=["operation"], status_code=202)
-    async def turn_back() -> JSONResponse:
+    @app.post(ROLL_BACK, tags=["operation"], status_code=202)
+    async def roll_back() -> JSONResponse:
         """Give up the move under way: what was there before it is there again."""
         try:
-            placement.turn_back()
+            placement.roll_back()
         except PlacementRequestError as error:
             return _refused(error)
         return JSONResponse({}, 202)

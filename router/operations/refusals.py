@@ -48,14 +48,14 @@ class RepositoryError(Exception):
 
 
 def not_found(name: str, why: str) -> RepositoryError:
-    """No model of that name can be read; Triton's words, and then why."""
+    """Return the error that no model of that name can be read: Triton's words, and then why."""
     return RepositoryError(
         NOT_FOUND, f"failed to load {quoted(name)}, failed to poll from model repository: {why}"
     )
 
 
 def load_failed(name: str, why: str) -> RepositoryError:
-    """Return the model was read, and could not be loaded; Triton's words, and then why."""
+    """Return the error that a model was read and could not be loaded: Triton's words, and then why."""
     return RepositoryError(
         FAILED, f"load failed for model {quoted(name)}: version 1 is at UNAVAILABLE state: {why}"
     )

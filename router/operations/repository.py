@@ -63,7 +63,7 @@ class Repository:
         filed: Settings,
         place: Place = lambda settings: settings,
     ) -> None:
-        """`slices`: control's records, read only. `filed`: what penstock.yaml says."""
+        """Build the repository. `slices`: control's records, read only. `filed`: what penstock.yaml says."""
         self.filed = filed
         self._current = current
         self._serving = serving
@@ -94,8 +94,8 @@ class Repository:
     async def load(self, name: str, batch_max: int | None = None) -> None:
         """Read the model's files and serve what they say, beside what is served of it until that is ready.
 
-        Returns when it is. RepositoryError where it cannot be; what was served then still is. Who asks for
-        the same while it is under way waits for the same.
+        Return when it is ready. Raises RepositoryError if it cannot be; what was served then still is. A
+        caller that asks for the same while it is under way waits for the same.
         """
         self._check_control()
         key, begin = (name, batch_max), partial(self._load, name, batch_max)
@@ -107,15 +107,15 @@ class Repository:
     async def unload(self, name: str) -> None:
         """Take no more requests for the model, answer those that were accepted, then give its memory back.
 
-        Returns when that is done; at once where nobody serves it.
+        Return when that is done; at once if the model is not served.
         """
         self._check_control()
         await _join(self._unloads, name, partial(self._unload, name))
 
     async def follow(self, filed: Settings) -> None:
-        """penstock.yaml says this now: its word counts for the models of which it says something new.
+        """Follow the new penstock.yaml: it counts for the models that it changes.
 
-        Refused (with all as it was) where it cannot be.
+        Raises ChangeRefused (with all as it was) if it cannot be followed.
         """
         async with self._turn:
             overlay = self._overlay.without(_changed(self.filed, filed))
@@ -142,7 +142,7 @@ class Repository:
     def give_up(self) -> None:
         """Turn back what `follow` is doing, if it is: that is Refused once all is as before."""
         if self._followed is not None and self._current.settings is self._followed:
-            self._current.turn_back("the file was edited again")
+            self._current.roll_back("the file was edited again")
 
     async def _load(self, name: str, batch_max: int | None) -> None:
         async with self._turn:
@@ -287,7 +287,7 @@ def _on(model: ServedModel, settings: Settings) -> ServedModel:
 
 
 def _changed(old: Settings, new: Settings) -> set[str]:
-    """Models of which the new file says something else than the old one."""
+    """Return the models for which the new file says something else than the old file."""
     before, after = _entries(old), _entries(new)
     return {name for name in (*before, *after) if before.get(name) != after.get(name)}
 

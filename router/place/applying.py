@@ -73,9 +73,11 @@ def as_running(asked: PlacementTask, running: Running) -> PlacementTask:
 
 
 def with_sharing(asked: PlacementTask, decision: Decision) -> tuple[PlacementTask, Decision]:
-    """Where no transition is found for lack of room, one is not needed: workers of old and new slices can run
-    on the same cores for the moment of a move, slower. A GPU has no two kinds of share, so the gateway finds
-    the way there (serving/control/breaking.py)."""
+    """Return the task and the decision with an empty transition if none is found for lack of room. Workers of
+    old and new slices can share cores, slower, for the moment of a move.
+
+    A GPU has no two kinds of share at once. There the gateway finds the way (serving/control/breaking.py).
+    """
     if decision.taken and (drained := _drained(asked, decision.plan.placement)):
         note = DRAINED.format(listed(drained))
         return replace(asked, notes=(*asked.notes, note)), replace(decision, transition=Transition())
@@ -105,7 +107,8 @@ def _kinds(slots: Sequence[Slot]) -> set[str]:
 
 
 def body(asked: PlacementTask, decision: Decision, running: Running) -> tuple[Json, list[str]]:
-    """(the body, sentences on what the plan does not say). UsageError where no gateway can run the plan."""
+    """Return (the body, sentences on what the plan does not say). Raises SimulateRequestError if no gateway
+    can run the plan."""
     placement = decision.plan.placement
     slots = own_slots(asked, placement)
     if not slots:
@@ -233,8 +236,8 @@ def _models(
     running: Running,
     final: Sequence[tuple[SliceSpec, Sequence[str]]],
 ) -> tuple[Json, list[str]]:
-    """Of all models that run: their slices, and what was planned for. Those that the plan has no place for
-    stay on those of their slices that do, or go where it is predicted to be least busy."""
+    """Return, for all models that run, their slices and what was planned for. A model without a place in the
+    plan stays on its slices that remain, or goes where it is predicted to be least busy."""
     carried = capacities(decision.plan.placement)
     names = {spec.name for spec, _ in final}
     variants = {each.name: each.answering_variant for each in asked.settings.models}

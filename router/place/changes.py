@@ -21,7 +21,7 @@ _DOES = {
 
 
 def changed(shown: PlaceReport) -> Iterator[str]:
-    """What changes, and why or why not, in sentences."""
+    """Yield sentences on what changes, and why or why not."""
     moves, plan = shown.moves, shown.plan.placement
     if shown.refused:
         yield "Nothing is changed, as the plan breaks a promise."
@@ -39,12 +39,12 @@ def changed(shown: PlaceReport) -> Iterator[str]:
 
 
 def _replicas(count: int, verb: str) -> str:
-    """For example `1 replica starts`."""
+    """Return the count of replicas with the verb, for example `1 replica starts`."""
     return f"{counted(count, 'replica')} {verb}{'s' if count == 1 else ''}"
 
 
 def _verb(count: int, verb: str) -> str:
-    """For example `2 end`."""
+    """Return the count with the verb, for example `2 end`."""
     return f"{count:,} {verb}{'s' if count == 1 else ''}"
 
 
@@ -56,7 +56,7 @@ def stages(shown: PlaceReport, most: int) -> tuple[list[str], str]:
 
 
 def _stage(stage: Sequence[ShownStep]) -> str:
-    """Return what is alike together, with its devices: `load minilm (gpu-1, gpu-2); make 3g.71gb (gpu-3)`."""
+    """Return equal steps together, with their devices: `load minilm (gpu-1, gpu-2); make 3g.71gb (gpu-3)`."""
     where: dict[str, list[str]] = {}
     for step in stage:
         said = _DOES[step.action].format(share=brief(step.share), model=step.model)
@@ -65,7 +65,8 @@ def _stage(stage: Sequence[ShownStep]) -> str:
 
 
 def _told(said: str, devices: Sequence[str]) -> str:
-    """For example `load minilm 7 times (gpu-1, gpu-2)`: more often than there are devices."""
+    """Return the step with its devices, for example `load minilm 7 times (gpu-1, gpu-2)`, if there are more
+    steps than devices."""
     different = list(dict.fromkeys(devices))
     often = f" {len(devices):,} times" if len(devices) > len(different) else ""
     return f"{said}{often} ({spans(different)})"

@@ -102,7 +102,7 @@ def _filled_slots(problem: PlacementProblem, device: str, found: _OnDevice) -> t
 
 
 def _option(demand: Demand, kind: str, spec: SliceSpec, variant: str) -> Option | None:
-    """As its worker runs it: one batch at a time, or as many as were measured at least."""
+    """Return the option that its worker runs: one batch at a time, or the least that was measured."""
     found = [
         each
         for each in demand.options
@@ -116,8 +116,8 @@ def _slot(spec: SliceSpec, here: _Here) -> Slot:
 
 
 def _filled(slot: Slot, here: _Here, others: list[Slot]) -> Slot:
-    """With the batches that n residents may run in turns: a cycle and one batch more are n + 1 of them, so
-    each may take an (n + 1)-th of what the tightest SLO leaves for both."""
+    """Return the slot with the batches that n residents may run in turns. A cycle and another batch are n + 1
+    batches: each may take an (n + 1)-th of what the tightest SLO leaves for both."""
     budget_us = min(2 * demand.slack * demand.slo_us for demand, _ in here) / (len(here) + 1)
     chosen: list[tuple[PlacedReplica, float]] = []
     for resident in slot.residents:

@@ -113,8 +113,8 @@ class Neighbours:
         )
         if not (sensitivity[feels] and pressure[presses]):
             return 0.0, 0.0
-        pressed = (self._fit.factor(feels, [tenant]) - 1) / sensitivity[feels]
-        return pressed, (self._fit.factor(tenant, [presses]) - 1) / pressure[presses]
+        overloaded = (self._fit.factor(feels, [tenant]) - 1) / sensitivity[feels]
+        return overloaded, (self._fit.factor(tenant, [presses]) - 1) / pressure[presses]
 
 
 def _premises(model: ServedModel, profiles: Sequence[Profile]) -> Iterator[str]:

@@ -39,7 +39,7 @@ _DIGITS = 6
 
 
 def document(shown: PlaceReport) -> dict[str, Any]:
-    """Plain values, as above; what is not known is null, and figures have six digits."""
+    """Return the report in plain values, as above; unknown values are null, and figures have six digits."""
     plain: dict[str, Any] = _finite(
         {
             "holds": not shown.refused,

@@ -73,7 +73,7 @@ class ModelFigures:
 
 
 def used(placement: Placement) -> int:
-    """Devices that have a slice."""
+    """Return how many devices have a slice."""
     return sum(1 for slots in placement.values() if slots)
 
 
@@ -86,7 +86,7 @@ def extent(pool: Pool, slot: Slot) -> float:
 
 
 def memory_slices(division: Instances) -> int:
-    """Of a device: 8 of those that there are today."""
+    """Return the memory slices of a device: 8 on those that there are today."""
     return max((max(each.starts) + each.size for each in division.geometry if each.starts), default=1)
 
 
@@ -122,8 +122,8 @@ def _grouped(problem: PlacementProblem, placement: Placement, placed: bool) -> t
 
 
 def _key(slot: Slot, placed: bool = True) -> tuple[object, ...]:
-    """Equal where people see no difference, capacities to six digits. MIG by position, else the larger share
-    first."""
+    """Return a key that is equal if people see no difference, capacities to six digits. MIG slots are ordered
+    by position, others by share, the larger first."""
     inside = tuple(
         (each.model, each.option.variant, each.option.streams, each.rows, f"{each.capacity:.6g}")
         for each in slot.residents
@@ -142,7 +142,8 @@ def alike(layout: Layout) -> list[list[Slot]]:
 def models(
     problem: PlacementProblem, placement: Placement, asked: Mapping[str, float]
 ) -> tuple[ModelFigures, ...]:
-    """Of each demand, in the problem's order. `asked`: rows a second without reserve, by model."""
+    """Return the figures of each demand, in the problem's order. `asked`: rows a second without reserve, by
+    model."""
     carried, spread = capacities(placement), domains(problem, placement)
     found: dict[str, list[PlacedReplica]] = defaultdict(list)
     for _, _, resident in residents(placement):

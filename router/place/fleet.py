@@ -104,8 +104,8 @@ def hosted(problem: PlacementProblem, devices: Sequence[DeviceSpec], cores: int)
 
 
 def own_device(problem: PlacementProblem, cores: int) -> str | None:
-    """Return the device whose slices a settings file of this machine describes: the first of its CPU's kind
-    that is divided into no more cores than it has; None where the fleet is of other machines."""
+    """Return the device that a settings file of this machine describes. It is the first of its CPU's kind
+    that is divided into no more cores than it has. None if the fleet is of other machines."""
     here = device_kind(SliceSpec("", ()))
     for pool in problem.pools:
         division = pool.division

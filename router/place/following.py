@@ -21,7 +21,7 @@ from router.simulate.traffic import SimulateRequestError
 
 PATH = "/v2/placement"
 DONE, GIVEN_UP, INTERRUPTED = 0, 1, 130
-"""Exit codes: it is so; the gateway turned back, or is gone; it was told to turn back, or left alone."""
+"""Exit codes: it is so; the gateway rolled back, or is gone; an operator rolled it back, or left alone."""
 
 ANSWER_S = 10.0
 POLL_S = 0.25
@@ -52,7 +52,7 @@ def address(admin: AdminSettings, url: str | None) -> str:
 
 
 class PlacementClient:
-    """The placement of the gateway whose admin door is at `url`."""
+    """The placement of the gateway with its admin door at `url`."""
 
     def __init__(self, url: str, key_env: str = KEY_ENV) -> None:
         self.url = url
@@ -60,7 +60,7 @@ class PlacementClient:
         self._opener, self._start = direct(url)
 
     def read(self) -> Json:
-        """Return what is in force. GoneError, or RefusedError where it is no gateway that knows
+        """Return what is in force. Raises GoneError, or MoveRefusedError if it is no gateway that knows
         placements."""
         told = self._ask("GET")
         if not {"slices", "models", "progress", "outcome", "moving", "id"} <= told.keys():
@@ -70,12 +70,13 @@ class PlacementClient:
         return told
 
     def put(self, body: Json) -> str:
-        """Have another placement carried out; the id of the move. GoneError, RefusedError."""
+        """Have another placement carried out; return the id of the move. Raises GoneError or
+        MoveRefusedError."""
         return str(self._ask("PUT", json.dumps(body).encode())["id"])
 
-    def turn_back(self) -> None:
+    def roll_back(self) -> None:
         """Have the move given up. GoneError, RefusedError."""
-        self._ask("POST", b"", "/turn-back")
+        self._ask("POST", b"", "/roll-back")
 
     def _ask(self, method: str, body: bytes | None = None, more: str = "") -> Json:
         place = f"{self.url}{PATH}{more}"
@@ -136,7 +137,7 @@ class MoveFollower:
         self._gone_s = 0.0
 
     def follow(self, move: str) -> int:
-        """Until it has ended, or nobody is to wait for it; the exit code."""
+        """Follow the move until it has ended, or the operator stops waiting; return the exit code."""
         errors = Console(stderr=True, highlight=False, soft_wrap=True)
         columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
         with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as live:
@@ -150,7 +151,7 @@ class MoveFollower:
         return ended
 
     def _look(self, move: str, say: Callable[[str], None], show: Callable[[str], None]) -> int | None:
-        """Once; the exit code where it has ended."""
+        """Look once at the move; return the exit code if it has ended."""
         if self._interrupts.count > 1:
             back = "turns back" if self._turning else "goes on"
             say(f"left alone: the gateway {back} by itself; GET {self._door.url}{PATH} says how far it is")
@@ -168,13 +169,13 @@ class MoveFollower:
         return ended
 
     def _turn_back(self, told: Json, say: Callable[[str], None]) -> None:
-        """Asked for again as long as nothing comes of it: the gateway may not have begun the move yet."""
+        """Ask the gateway to turn back, again until it does: it may not have begun the move yet."""
         if not self._turning:
-            say("asking the gateway to turn back; Ctrl-C again leaves it alone")
+            say("asking the gateway to roll back; Ctrl-C again leaves it alone")
             self._turning = True
-        if told["moving"] and told["progress"]["state"] != "turning back":
+        if told["moving"] and told["progress"]["state"] != "rolling back":
             try:
-                self._door.turn_back()
+                self._door.roll_back()
             except MoveRefusedError:
                 return  # it has just ended
 
@@ -193,7 +194,7 @@ class MoveFollower:
             if outcome["result"] == "done":
                 say(f"applied in {outcome['seconds']:.1f} s")
                 return DONE
-            back = "; what was in place is in place again" if outcome["result"] == "turned back" else ""
+            back = "; what was in place is in place again" if outcome["result"] == "rolled back" else ""
             say(f"{outcome['result']} after {outcome['seconds']:.1f} s{back}")
             for reason in outcome["reasons"]:
                 say(f"  {reason}")
@@ -212,7 +213,7 @@ class MoveFollower:
 
     def _tell(self, progress: Json, say: Callable[[str], None], show: Callable[[str], None]) -> None:
         waiting = "; ".join(progress["waiting"])
-        what = "turning back" if progress["state"] == "turning back" else "applying"
+        what = "rolling back" if progress["state"] == "rolling back" else "applying"
         line = f"{what}: step {progress['step']} of {progress['steps']}" + (f": {waiting}" if waiting else "")
         show(line)
         step = (progress["state"], progress["step"], progress["steps"])
@@ -233,7 +234,7 @@ def reach(settings: Settings, url: str | None, key_env: str = KEY_ENV) -> tuple[
 
 
 def carry_out(door: PlacementClient, body: Json) -> int:
-    """Have it done and follow that; the exit code."""
+    """Have the body carried out and follow the move; return the exit code."""
     with Interrupts() as interrupts:
         try:
             move = door.put(body)

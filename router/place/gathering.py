@@ -14,7 +14,7 @@ from serving.planning.predicting import Prediction
 from serving.policy.placement.plan import Placement
 from serving.policy.transition.steps import Transition, TransitionRefused
 
-_RATES = 12  # models whose rates are told; the table has all
+_RATES = 12  # models with their rates in the note; the table has all
 
 
 def gather(asked: PlacementTask, decision: Decision, terms: DecisionTerms, reserve: float) -> PlaceReport:
@@ -77,7 +77,7 @@ def _notes(prediction: Prediction) -> Iterator[str]:
 def _premises(
     asked: PlacementTask, decision: Decision, terms: DecisionTerms, reserve: float
 ) -> Iterator[tuple[str, str]]:
-    """What it was decided from, as terms and texts."""
+    """Yield what the decision rests on, as terms and texts."""
     told = [
         f"{name} {numbers.rate(rate.requests)} requests/s" + (_rows(rate.rows.mean) if rate.requests else "")
         for name, rate in asked.rates.items()

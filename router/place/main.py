@@ -40,7 +40,7 @@ _Reached = tuple[PlacementClient, Running]
 
 
 def place(options: PlaceOptions) -> int:
-    """Return what `penstock place` does; returns the exit code."""
+    """Run `penstock place`; return the exit code."""
     try:
         return _place(options)
     except SimulateRequestError as error:
@@ -128,7 +128,7 @@ def _check_files(options: PlaceOptions) -> None:
 
 
 def _decided(asked: PlacementTask, terms: DecisionTerms) -> Decision:
-    """With a line that says what goes on, where a person watches."""
+    """Return the decision; if a person watches, show a line that says what goes on."""
     errors = Console(stderr=True)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:

@@ -70,7 +70,7 @@ def pieces(layout: Layout) -> Iterator[BarPiece]:
 
 
 def gaps(layout: Layout) -> Iterator[tuple[float, float]]:
-    """(start, width) of what is free, as parts of the device."""
+    """Yield (start, width) of each free gap, as parts of the device."""
     end = 0.0
     for start, width in sorted((piece.start, piece.width) for piece in pieces(layout)):
         if start > end + 1e-9:

@@ -57,7 +57,7 @@ def svg_figures(shown: PlaceReport) -> str:
 
 
 def _devices(shown: PlaceReport) -> Iterator[Plots]:
-    """Before above after; one block where nothing was there, or nothing changes."""
+    """Yield the block before above the block after; one block if nothing was there, or nothing changes."""
     if shown.before and not shown.kept:
         yield _bars(shown, shown.before, "Before")
     title = "As it is, and stays" if shown.kept else "After" if shown.before else "The plan"
@@ -65,7 +65,7 @@ def _devices(shown: PlaceReport) -> Iterator[Plots]:
 
 
 def _bars(shown: PlaceReport, placement: Placement, title: str) -> Plots:
-    """In the order of the devices; where they are too many, without the rarest layouts."""
+    """Return the devices' bars in order; if they are too many, leave out the rarest layouts."""
     found, unused = layouts(shown.problem, placement), free(shown.problem, placement)
     kept = sorted(found, key=lambda each: -each.count)[: max(BARS - len(unused), 1)]
     if dropped := len(found) - len(kept):
@@ -91,7 +91,7 @@ def _figures(shown: PlaceReport) -> Iterator[Plots]:
 
 
 def _prices(shown: PlaceReport) -> Iterator[Price]:
-    """Of the placements that are told of."""
+    """Yield the prices of the placements that the report tells of."""
     placements = {"before": shown.before} if shown.before and not shown.kept else {}
     placements["as it stays" if shown.kept else "the plan"] = shown.after
     if shown.kept:

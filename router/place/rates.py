@@ -81,14 +81,14 @@ def _number(text: str, number: str) -> float:
 
 
 def _silent(known: Sequence[str], rates: Mapping[str, AskedRate], why: str) -> tuple[str, ...]:
-    """One sentence on all the models that have no rate."""
+    """Return a sentence on all the models that have no rate."""
     left = [name for name in known if name not in rates]
     return (f"not placed, as {why}: {', '.join(left)}",) if left else ()
 
 
 def recorded(settings: Settings, path: Path) -> AskedRates:
-    """Of each model the rate of the WINDOW_S with the most rows in a recording (or a folder of them);
-    UsageError where it cannot be read."""
+    """Return, for each model, the rate of the WINDOW_S with the most rows in a recording (or a folder of
+    them). Raises SimulateRequestError if it cannot be read."""
     try:
         found = replay(recorded_files(path), settings.models)
     except (OSError, ValueError) as error:
@@ -118,11 +118,11 @@ def _most(at_us: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], window_s: f
 
 
 def watched(settings: Settings, gateway: RunningGateway, pause: Callable[[float], None]) -> AskedRates:
-    """Of each model the higher of two rates of the gateway: the mean since its start, and that of the next
-    WATCHED_S, while which `pause` waits.
+    """Return, for each model, the higher of two rates of the gateway: the mean since its start, and the rate
+    of the next WATCHED_S. `pause` waits meanwhile.
 
     What was computed counts, and what was promised but not answered; answers from the cache cost nothing.
-    UsageError where no gateway answers, or none of these models was asked for.
+    Raises SimulateRequestError if no gateway answers, or none of these models was asked for.
     """
     address = gateway.url or settings.server.address
     if not address:

@@ -12,7 +12,7 @@ from serving.specs import Share
 
 
 def failures(shown: PlaceReport) -> Iterator[str]:
-    """Of each model that is short, or that is predicted to miss its SLO: by how much, and what would help."""
+    """Yield how much each model is short, or is predicted to miss its SLO, and what would help."""
     for each in shown.models:
         if each.short:
             yield _short(shown, each)
@@ -55,7 +55,7 @@ def _more_devices(shown: PlaceReport, each: ModelFigures) -> str:
 
 
 def _most(pool: Pool, each: ModelFigures) -> float:
-    """Rows a second that a device of the pool carries of the model alone."""
+    """Return the rows a second that a device of the pool carries of the model alone."""
     return max(
         (_copies(pool, offer.option.share, offer.option.memory_bytes) * offer.throughput
          for offer in each.demand.offers if pool.fits(offer.option)),

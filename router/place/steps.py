@@ -36,7 +36,7 @@ class ShownStep:
 
 
 def steps(old: Placement, transition: Transition) -> tuple[tuple[ShownStep, ...], ...]:
-    """In the transition's groups. `old`: the placement that it begins with."""
+    """Return the steps in the transition's groups. `old`: the placement that it begins with."""
     slices, residents = _named(old, transition)
     return tuple(
         tuple(step for done in group for step in _steps(done, slices, residents))
@@ -49,7 +49,7 @@ _Residents = Mapping[Address, PlacedReplica]
 
 
 def _named(old: Placement, transition: Transition) -> tuple[_Slices, _Residents]:
-    """Return what slices and replicas are, by their numbers: none is used twice."""
+    """Return the slices and replicas by their numbers: no number is used twice."""
     slices = {
         (device, number): (slot.share, slot.start)
         for device, slots in old.items()
@@ -81,7 +81,7 @@ def _steps(done: Done, slices: _Slices, residents: _Residents) -> Iterator[Shown
 
 
 def _actions(done: LoadStep | RouteStep | Drain | UnloadStep) -> Iterator[tuple[str, Address]]:
-    """What is done to which replicas."""
+    """Yield what is done to which replicas."""
     if isinstance(done, RouteStep):
         yield from ((ROUTE, each) for each in done.up)
         yield from ((STOP, each) for each in done.down)

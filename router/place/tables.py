@@ -18,7 +18,7 @@ from serving.policy.placement.problem import Instances
 
 LAYOUTS, MODELS, STAGES = 24, 40, 20
 """What is shown at most, the most frequent layouts and the models with the least to spare."""
-_NAMED = 12  # groups of devices whose names are told
+_NAMED = 12  # groups of devices with their names
 
 
 class PlaceColumn(NamedTuple):
@@ -153,7 +153,7 @@ def _resident(resident: PlacedReplica, asked: float) -> tuple[str, str, str, str
 
 
 def free_devices(shown: PlaceReport) -> str:
-    """For example `free: 2 of gpu, node-2`; "" where none is."""
+    """Return the free devices, for example `free: 2 of gpu, node-2`; "" if none is free."""
     told = [
         each.devices[0] if each.count == 1 else f"{each.count:,} of {each.pool.name}"
         for each in free(shown.problem, shown.after)
@@ -191,7 +191,7 @@ def flat(title: str) -> str:
 
 
 def _table(titles: Sequence[str], left: int) -> Table:
-    """Return the first `left` columns are names."""
+    """Return a table with these titles; the first `left` columns are names."""
     table = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False)
     for place, title in enumerate(titles):
         table.add_column(

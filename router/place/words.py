@@ -18,18 +18,18 @@ _MANY = 10  # times: more is no matter of per cents
 
 
 def brief(of: Share) -> str:
-    """For example `2 cores`, `50 %`, `3g.71gb`."""
+    """Return the share in short, for example `2 cores`, `50 %`, `3g.71gb`."""
     return {"mps": f"{of.amount:g} %", "mig": of.label, "whole": "whole"}.get(of.kind) or share(of)
 
 
 def devices(layout: Layout) -> str:
-    """For example `gpu-1`, `12 like gpu-1`."""
+    """Return the layout's devices, for example `gpu-1`, `12 like gpu-1`."""
     first = layout.devices[0]
     return first if layout.count == 1 else f"{layout.count:,} like {first}"
 
 
 def spans(names: Sequence[str]) -> str:
-    """For example `gpu-1 to gpu-4, gpu-7`; the rest counted, where it would be long."""
+    """Return the names as spans, for example `gpu-1 to gpu-4, gpu-7`; count the rest if it would be long."""
     told = [_span(run) for run in _runs(names)]
     if len(told) <= _NAMED:
         return ", ".join(told)
@@ -39,7 +39,7 @@ def spans(names: Sequence[str]) -> str:
 
 
 def _runs(names: Sequence[str]) -> list[list[str]]:
-    """Names that are numbered one after the other, together."""
+    """Return the names in runs that are numbered one after the other."""
     found: list[list[str]] = []
     for name in names:
         if found and _next(found[-1][-1]) == name:
@@ -59,12 +59,12 @@ def _span(run: Sequence[str]) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """For example `1 device`, `3 devices`."""
+    """Return a count, for example `1 device`, `3 devices`."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
 def listed(names: Sequence[str]) -> str:
-    """For example `a`, `a and b`, `a, b and c`; many are counted."""
+    """Return the names as a list, for example `a`, `a and b`, `a, b and c`; many are counted."""
     if len(names) > _TOLD:
         return f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED:,} more"
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
@@ -118,7 +118,7 @@ def ratio(value: float) -> str:
 
 
 def money(amount: float) -> str:
-    """With two digits after the point, as prices have them."""
+    """Return the amount with two digits after the point, as prices have them."""
     return f"{amount:,.2f}"
 
 

@@ -8,11 +8,12 @@ from itertools import combinations_with_replacement, product
 from statistics import median
 
 from router.profiling.asked import MeasureRequestError, find_model, find_variants
-from router.profiling.devices import MeasuredDevice, check_clients
+from router.profiling.devices import MeasuredDevice
 from router.profiling.measuring import Measurer, Say, opened
 from serving.profile.corun import CoRun, Tenant
 from serving.profile.interference import Slowdown
 from serving.runtime.bench import Bench
+from serving.runtime.slicing.clients import check_clients
 from serving.specs import ModelSpec, Share, SliceSpec
 from serving.worker.orders import LATENCIES_MAX, MeasureOrder
 

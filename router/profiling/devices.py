@@ -10,8 +10,8 @@ from router.profiling.asked import MeasureRequestError
 from serving.profile.device import device_kind, gpu_kind, processor_name
 from serving.runtime.slicing.choice import VisibleDevice, device_actuator, device_named
 from serving.runtime.slicing.contract import Actuator, SlicingError
+from serving.runtime.slicing.health import GpuReader, used_bytes
 from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
-from serving.runtime.slicing.mps import MpsPercentages
 from serving.specs import Share, SliceSpec
 
 PERCENTAGES = tuple(range(10, 101, 10))
@@ -47,6 +47,16 @@ class MeasuredDevice:
         """Who computes on a GPU, "" where nobody is seen to. Ask before one's own do."""
         now = self._now()
         return now.used_by_others() if now else ""
+
+    def process_bytes(self, pid: int) -> int:
+        """Return the memory that a process holds on a GPU, with context and libraries; 0 if unknown."""
+        if self.gpu is None:
+            return 0
+        reader = GpuReader()
+        try:
+            return used_bytes(reader.read(), pid)
+        finally:
+            reader.close()
 
     def _now(self) -> Gpu | None:
         if self.gpu is None:
@@ -96,15 +106,6 @@ class MeasuredDevice:
         """Return what makes slices of that share real; None on a CPU, where workers go to their cores by
         themselves. SlicingError where the GPU has no such shares."""
         return None if self.visible is None else device_actuator(share.kind, self.visible, self.inventory)
-
-
-def check_clients(actuator: Actuator | None, pids: Sequence[int]) -> None:
-    """SlicingError where one of these workers computes without its MPS share: CUDA goes on without a daemon
-    that it cannot reach, and says nothing."""
-    if isinstance(actuator, MpsPercentages):
-        lost = sorted(set(pids) - set(actuator.daemon.clients()))
-        if lost:
-            raise SlicingError(f"worker {', '.join(map(str, lost))} computes without MPS, so it has no share")
 
 
 def device(name: str) -> MeasuredDevice:

@@ -49,7 +49,7 @@ class ShareFigures:
 
     @property
     def share(self) -> Share:
-        """Whose figures these are."""
+        """The share with these figures."""
         return self.profile.share
 
     @property
@@ -88,7 +88,8 @@ def scalings(sets: Iterable[ProfileSet], slo_us: int) -> list[ShareScaling]:
 
 
 def _families(profiles: Sequence[Profile]) -> Iterator[list[Profile]]:
-    """Profiles that share a surface: MIG has instances of one amount that differ in their memory."""
+    """Yield the profiles that share a surface: MIG has instances of one amount that differ in their
+    memory."""
     families: dict[tuple[str, int, int, int], list[Profile]] = {}
     for profile in profiles:
         size, place = max(point.size for point in profile.points), 0

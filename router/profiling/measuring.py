@@ -4,14 +4,14 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 
 from router.builds import build_of
 from router.profiling.asked import Target
-from router.profiling.devices import MeasuredDevice, check_clients
+from router.profiling.devices import MeasuredDevice
 from serving.profile.curve import Origin, Profile
 from serving.profile.exploration import Exploration
 from serving.profile.noise import Steadiness
@@ -19,6 +19,7 @@ from serving.profile.shared_files import read_regular, replace_file
 from serving.profile.store import LOCAL, ProfileStore
 from serving.profile.unfinished import Unfinished, parse, render
 from serving.runtime.bench import Bench, bench_of
+from serving.runtime.slicing.clients import check_clients
 from serving.runtime.slicing.contract import Actuator
 from serving.runtime.sweeping import look, sweep
 from serving.specs import SliceSpec
@@ -135,7 +136,8 @@ class Measurer:
             costs = [await bench.load(name, target.model, target.variant) for name in names]
             check_clients(actuator, bench.pids)
             await self.wait_for_quiet(bench, names[:1], slices[0].cores)  # the others share its cores
-            yield bench, names, costs[0]
+            held_bytes = await asyncio.to_thread(self._device.process_bytes, bench.pids[0])
+            yield bench, names, with_context(costs[0], held_bytes)
 
     async def wait_for_quiet(self, bench: Bench, names: Sequence[str], cores: Sequence[int]) -> None:
         """Look until all is quiet, a few times. NoisyError where figures of this machine would not be worth
@@ -202,6 +204,12 @@ class Measurer:
         measured = datetime.now(UTC).isoformat(timespec="seconds")
         about = (measured, self._manner.command, self._device.machine)
         return Origin(*about, build, round(seconds, 1), round(noise, 4))
+
+
+def with_context(loaded: Loaded, process_bytes: int) -> Loaded:
+    """Return what a load cost, with what its process holds on its GPU beside the model, once a process."""
+    beside = process_bytes - loaded.memory_bytes
+    return replace(loaded, import_bytes=max(loaded.import_bytes, beside))
 
 
 @asynccontextmanager

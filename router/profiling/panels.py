@@ -114,7 +114,7 @@ def _known(scaling: ShareScaling, amount: float, rows: int) -> bool:
 
 
 def _shown(scaling: ShareScaling) -> list[tuple[ShareFigures, str]]:
-    """Shares to draw lines of, and their colours: more than FEW of them could not be told apart."""
+    """Return the shares to draw lines of, and their colours: more than FEW lines could not be told apart."""
     shares, last = scaling.shares, len(scaling.shares) - 1
     places = {round(step * last / (FEW - 1)) for step in range(FEW)} if last >= FEW else set(range(last + 1))
     if last >= FEW and scaling.at_knee:
@@ -143,7 +143,7 @@ def _rate(share: ShareFigures, x: float, rate: float, colour: str, tip: str) -> 
 
 
 def _latency(share: ShareFigures, point: Point, x: float, colour: str) -> Dot:
-    """Up to the p99; a prediction's error, in both directions."""
+    """Return a dot with a bar up to the p99; a prediction has its error in both directions."""
     ms, error = point.p50_us / 1000, share.profile.origin.error
     below, above = (error * ms, error * ms) if error else (0.0, max(point.p99_us / 1000 - ms, 0.0))
     tip = f"{_name(share)}, {_rows(point.rows)}: {numbers.milliseconds(ms)} ms"
@@ -151,13 +151,13 @@ def _latency(share: ShareFigures, point: Point, x: float, colour: str) -> Dot:
 
 
 def _fitted(scaling: ShareScaling, share: ShareFigures) -> Course:
-    """Milliseconds over rows, as the surface has them."""
+    """Return milliseconds over rows, as the surface has them."""
     rows, log_us = scaling.surface.curves[scaling.surface.amounts.index(share.share.amount)]
     return rows, [exp(each) / 1000 for each in log_us]
 
 
 def _curve(share: ShareFigures, size: int) -> Course:
-    """Of another size than the largest."""
+    """Return the curve of another size than the largest."""
     curve = share.profile.curves()[size]
     return curve.rows, [us / 1000 for us in curve.latency_us]
 

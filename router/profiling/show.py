@@ -29,7 +29,8 @@ class ShowOptions:
 
 
 def show(model: ModelSpec, store: ProfileStore, asked: ShowOptions, console: Console) -> int:
-    """Prints the tables and writes the files; the exit code. OSError where a file cannot be written."""
+    """Print the tables and write the files; return the exit code. Raises OSError if a file cannot be
+    written."""
     found = _found(model, store, asked)
     problems = [each for each in store.problems if f"/{model.name}." in each.partition(":")[0]]
     for kind in dict.fromkeys(each.device_kind for each in found):
@@ -47,7 +48,8 @@ def show(model: ModelSpec, store: ProfileStore, asked: ShowOptions, console: Con
 
 
 def _found(model: ModelSpec, store: ProfileStore, asked: ShowOptions) -> list[ShareScaling]:
-    """By kind of device, in the order of the model's variants; one that it no longer has comes last."""
+    """Return the scalings by kind of device, in the order of the model's variants; a variant that it no
+    longer has comes last."""
     order = {variant.name: place for place, variant in enumerate(model.variants)}
     kinds = store.kinds() if asked.device_kind is None else [asked.device_kind]
     return [
@@ -62,7 +64,7 @@ def _found(model: ModelSpec, store: ProfileStore, asked: ShowOptions) -> list[Sh
 
 
 def _nothing(model: ModelSpec, store: ProfileStore, asked: ShowOptions) -> str:
-    """That nothing is measured, what is, and the command that measures."""
+    """Return a sentence: that nothing is measured, what is measured, and the command that measures."""
     variant = f" {asked.variant}" if asked.variant else ""
     where = f" on {asked.device_kind}" if asked.device_kind else ""
     pairs = [

@@ -134,7 +134,7 @@ COSTS = (
 
 
 def known(columns: Sequence[ProfileColumn], found: Sequence[ShareScaling]) -> tuple[ProfileColumn, ...]:
-    """Return those of which at least one share has a figure."""
+    """Return the columns that have a figure for at least one share."""
     shares = [each for scaling in found for each in scaling.shares]
     return tuple(each for each in columns if any(each.cell(share) != numbers.NONE for share in shares))
 
@@ -142,7 +142,7 @@ def known(columns: Sequence[ProfileColumn], found: Sequence[ShareScaling]) -> tu
 def rows(
     scaling: ShareScaling, shown: Sequence[ProfileColumn]
 ) -> Iterator[tuple[str, tuple[str, ...], bool]]:
-    """Of each share: its name, its cells and whether it is the knee's."""
+    """Yield for each share its name, its cells and whether it is the knee's."""
     for each in scaling.shares:
         yield words.share(each.share), tuple(one.cell(each) for one in shown), scaling.is_knee(each)
 

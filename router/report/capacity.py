@@ -15,5 +15,5 @@ def rows_per_s(rate: float) -> str:
 
 
 def capacity(rate: float, rows: int) -> str:
-    """For example `1,781 rows/s in batches of 18`."""
+    """Return the capacity, for example `1,781 rows/s in batches of 18`."""
     return f"{rows_per_s(rate)} rows/s in batches of {rows:,}"

@@ -33,12 +33,12 @@ def opening(title: str, style: str) -> Iterator[str]:
 
 
 def text(said: str) -> str:
-    """Words with their signs escaped; no line breaks between a figure and its %."""
+    """Return the text with its signs escaped; no line breaks between a figure and its %."""
     return escape(said).replace(" %", "&nbsp;%")
 
 
 def terms(pairs: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Terms and what they mean."""
+    """Yield the terms and what they mean."""
     yield "<dl>"
     yield from (f"<dt>{escape(term)}</dt><dd>{text(meaning)}</dd>" for term, meaning in pairs)
     yield "</dl>"

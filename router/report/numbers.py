@@ -19,15 +19,15 @@ def percent(share: float) -> str:
 
 
 def milliseconds(value: float) -> str:
-    """To three digits."""
+    """Return milliseconds to three digits."""
     return NONE if isnan(value) else f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 def rate(value: float) -> str:
-    """Return what there is of something in a second, to three digits, and whole numbers above."""
+    """Return the count of something a second, to three digits, and whole numbers above."""
     return f"{value:.3g}" if value < 100 else f"{value:,.0f}"
 
 
 def amount(value: float) -> str:
-    """Seconds or money, as `rate`."""
+    """Return seconds or money, as `rate` does."""
     return NONE if isnan(value) else rate(value)

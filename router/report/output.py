@@ -10,7 +10,7 @@ PIPE_WIDTH = 200
 
 
 def console() -> Console:
-    """For the report itself, on stdout."""
+    """Return the console for the report itself, on stdout."""
     found = Console()
     return found if found.is_terminal else Console(width=PIPE_WIDTH)
 
@@ -27,7 +27,7 @@ def unwritable(path: Path) -> str:
 
 
 def save(path: Path, write: Callable[[Path], object]) -> str:
-    """Has it written; why it cannot be, in a sentence, "" where it is."""
+    """Have the file written; return in a sentence why it cannot be, "" if it is."""
     try:
         write(path)
     except OSError as error:

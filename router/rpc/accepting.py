@@ -29,14 +29,14 @@ class AcceptingServer(_server.Server):  # type: ignore[misc]  # grpc has no type
         self._server.serve(handlers, tuple(interceptors))
 
 
-class _Core(cygrpc.AioServer):  # type: ignore[misc]  # likewise
+class _Core(cygrpc.AioServer):  # type: ignore[misc]
     """Its main task waits for those that take calls, and ends where one of them does."""
 
     _tasks: set[asyncio.Task[None]]
     _handlers: Mapping[str, Any]
 
     def serve(self, handlers: Mapping[str, Any], interceptors: tuple[Any, ...]) -> None:
-        """Before the start."""
+        """Serve these handlers; call this before the start."""
         self._tasks, self._handlers, self._chain = set(), handlers, interceptors
         self.add_registered_method_handlers(dict(handlers))
 
@@ -45,11 +45,12 @@ class _Core(cygrpc.AioServer):  # type: ignore[misc]  # likewise
         return self._handlers.get(details.method)
 
     def _make_request_call_future(self, path: bytes | None) -> asyncio.Task[None]:
-        """In place of grpc's, which is of one call. None: of the paths that no method has."""
+        """Return a task that takes the calls of a path, in place of grpc's, which takes one call. `path`
+        None: the paths that no method has."""
         return asyncio.get_running_loop().create_task(self._take(path))
 
     async def _take(self, path: bytes | None) -> None:
-        """All calls of a path, until the core takes none: then grpc's own exception ends it."""
+        """Take all calls of a path, until the core takes none: then grpc's own exception ends it."""
         name = UNKNOWN if path is None else path.decode()
         while True:
             coming = self._request_call() if path is None else self._request_registered_call(path)

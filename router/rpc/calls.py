@@ -76,7 +76,7 @@ class Calls:
         self._open = 0
         self._reading: set[asyncio.Timeout] = set()
         self._messages = _Tally()  # large ones that are being read
-        self._answers = _Tally()  # likewise, until the last byte is sent
+        self._answers = _Tally()  # until the last byte is sent
         self._account = Account(limits)
         self.stopping = asyncio.Event()
         self.answered = asyncio.Event()  # set while no call is open: the last byte of each answer is sent

@@ -86,7 +86,7 @@ class RpcPort:
                 return
 
     def _look(self, ended: asyncio.Task[Any]) -> None:
-        """A server's task has ended: by an error, unless it was stopped."""
+        """Note that a server's task has ended: by an error, unless it was stopped."""
         if ended.cancelled() or ended.exception() is None:
             return
         for task in _tasks(_SHUTDOWN):  # grpc's own, never awaited, which fails by the same error

@@ -250,7 +250,7 @@ class RpcServer:
             await asyncio.sleep(0)  # requests first
         return answer
 
-    # what grpc is told
+    # what grpc gets
 
     def _handlers(self) -> dict[str, Any]:
         """By path."""

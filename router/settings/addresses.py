@@ -8,7 +8,7 @@ _EVERYWHERE: Final = ("0.0.0.0", "::", "")
 
 
 def url_of(host: str, port: int) -> str:
-    """Of a server that listens there, as a URL; "" where the port is any free one."""
+    """Return the URL of a server that listens there; "" if the port is any free one."""
     if not port:
         return ""
     host = "127.0.0.1" if host in _EVERYWHERE else host

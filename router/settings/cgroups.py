@@ -43,7 +43,7 @@ def _shares(version: int, group: Path) -> Iterator[float]:
 
 
 def lines(file: Path) -> list[str]:
-    """Of a file; none where it cannot be read."""
+    """Return the lines of a file; none if it cannot be read."""
     try:
         return file.read_text().splitlines()
     except OSError:

@@ -12,7 +12,7 @@ _KEY: Final = f"{SHARE:.0%} of limits.stall_s"
 
 
 def bounded(model: ServedModel, limits: Limits) -> ServedModel:
-    """Return the model, such parameters of which make no batch so late that it is given up. `limits`: the
+    """Return the model with parameters that make no batch so late that it is given up. `limits`: the
     gateway's."""
     parameters = tuple(_bounded(each, SHARE * limits.stall_us) for each in model.spec.parameters)
     return replace(model, spec=replace(model.spec, parameters=parameters))

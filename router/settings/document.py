@@ -25,7 +25,7 @@ _LINE_BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # those that PyYAML cou
 
 
 class Unreadable:
-    """Stands in for a value whose problem is already reported; it is of no type that a key takes."""
+    """Stands in for a value with a problem that is already reported; it is of no type that a key takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,9 @@ def _compose(file: Path, text: str, lines: list[str]) -> yaml.Node | None:
 
 
 def _unclosed(error: yaml.MarkedYAMLError, text: str) -> tuple[yaml.Mark, str] | None:
-    """Of a bracket or quote that is still open on a later line, or at the end: where it was opened, as
-    where PyYAML gave up is often far below. None where it is another fault."""
+    """Return the place and the text of a bracket or quote that is still open on a later line, or at the end.
+    The place is where it was opened, as the place where PyYAML gave up is often far below. None if it is
+    another fault."""
     opened, found = error.context_mark, error.problem_mark
     within = (error.context or "").startswith(("while parsing a flow", "while scanning a quoted"))
     if not within or opened is None or found is None:

@@ -21,7 +21,7 @@ HOUR_MS = HOUR_S * 1000
 
 
 def refuse(message: str) -> PydanticCustomError:
-    """For a validator to raise, with a sentence of ours."""
+    """Return an error for a validator to raise, with a sentence of ours."""
     return PydanticCustomError(FAULT, "{message}", {"message": message})
 
 

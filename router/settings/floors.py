@@ -22,7 +22,7 @@ def accuracy_text(share: float) -> str:
 
 
 def objectives(model: ServedModel) -> Iterator[Objective]:
-    """Yield the model's own, then that of each tier."""
+    """Yield the model's own objective, then the objective of each tier."""
     yield model.own
     yield from model.by_tier.values()
 
@@ -37,7 +37,7 @@ def answering(model: ServedModel, objective: Objective) -> tuple[str, ...]:
 
 
 def reach(model: ServedModel) -> dict[str, float]:
-    """Who answers, and how accurate, where that was measured: variants, or the vote of an ensemble."""
+    """Return what answers, and how accurately if that was measured: variants, or the vote of an ensemble."""
     selection, names = model.selection, model.variants
     if selection is not None and selection.policy == ENSEMBLE:
         panel = convened(model.spec, selection.members, selection.output)
@@ -54,7 +54,7 @@ def convened(spec: ModelSpec, members: Sequence[str], output: str) -> Panel:
 
 
 def check_floors(findings: Findings, index: int, model: ServedModel) -> None:
-    """Whether who answers for `models[index]` reaches each floor."""
+    """Check that what answers for `models[index]` reaches each floor."""
     floors = [
         (each, loc)
         for each in objectives(model)
@@ -100,7 +100,7 @@ def _remedy(index: int, tier: str, general: bool) -> str:
 def check_prices(
     findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
 ) -> None:
-    """Whether the slices of models with a limit of cost have a price."""
+    """Check that the slices of models with a limit of cost have a price."""
     prices = {each.name: each.price for each in slices}
     for index, model in enumerate(models):
         if model is None or not findings.sound(("models", index, "slices")):

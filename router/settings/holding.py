@@ -18,7 +18,7 @@ class Ask:
 
 
 class SliceOwners:
-    """Who has which slice. `given`: the model of each slice that was taken."""
+    """The owner of each slice. `given`: the model of each slice that was taken."""
 
     def __init__(self, asks: Mapping[str, Ask]) -> None:
         self.given: dict[str, str] = {}
@@ -36,7 +36,7 @@ class SliceOwners:
             self._take(name)
 
     def _take(self, name: str) -> None:
-        """Breadth first, along slices that could be passed on, to a model that has too few."""
+        """Give the slice, breadth first along slices that could be passed on, to a model that has too few."""
         came: dict[str, str] = dict.fromkeys(self._users.get(name, ()), name)  # by which slice, of each model
         waiting = [*came]
         for model in waiting:
@@ -61,7 +61,7 @@ class SliceOwners:
             model = owner
 
     def short(self) -> tuple[list[str], list[str]]:
-        """(models that together ask for more slices than they may use, those slices); none where all have
+        """Return (models that together ask for more slices than they may use, those slices); none if all have
         what they ask for. Once all slices were offered, that is why (Hall 1935)."""
         lacking = [model for model, ask in self._asks.items() if len(self._has[model]) < ask.count]
         models = lacking[:1]

@@ -161,7 +161,7 @@ def _read_key(findings: Findings, place: int, tenants: Collection[str] | None) -
 
 
 def _check_distinct(findings: Findings, keys: list[KeySpec | None]) -> None:
-    """Names and ids: by a name a key is revoked, by an id it is found."""
+    """Check that names and ids differ: a key is revoked by its name, and found by its id."""
     names: dict[str, int] = {}
     ids: dict[str, int] = {}
     for place, key in enumerate(keys):

@@ -14,7 +14,7 @@ _CACHED: Final = {1: "total_inactive_file", 2: "inactive_file"}
 
 def usable_memory_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
     """Return the machine's memory or the least limit of the control groups that this process is in (a
-    container's), whichever is less; 0 where nothing tells."""
+    container's), whichever is less. It is 0 if nothing tells."""
     limits = [
         int(limit)
         for version, group in groups("memory", proc, cgroups)
@@ -25,7 +25,7 @@ def usable_memory_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
 
 
 def free_memory_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Return what processes may still take: of the machine's memory, and within each control group's limit.
+    """Return the memory that processes may still take of the machine, and within each control group's limit.
 
     It is 0 if nothing tells.
     """

@@ -235,4 +235,5 @@ def _variant(
         options=tuple(sorted(section.options.items())),
         accuracy=accuracy.get(section.name),
         deterministic=deterministic,
+        compile=section.compile,
     )

@@ -15,8 +15,8 @@ _CPU, _GPU = "cpu-", "gpu-"
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """Of one core of a CPU, or one GPU, an hour. `spot`: of one that may be taken away at any time, None
-    where nobody says."""
+    """The price of one core of a CPU, or one GPU, an hour. `spot`: the price of a core or GPU that may be
+    taken away at any time, None if it is not stated."""
 
     on_demand: float
     spot: float | None = None
@@ -57,8 +57,8 @@ def read_prices(findings: Findings) -> Prices:
 
 
 def slice_price(prices: Prices, core_count: int, *, spot: bool) -> float:
-    """Of so many of this machine's cores, an hour; 0 where nobody says. Without a spot price, that on demand
-    counts."""
+    """Return the price of `core_count` of this machine's cores, an hour; 0 if it is not stated. Without a
+    spot price, the price on demand counts."""
     tariff = prices.get(machine_kind())
     if tariff is None:
         return 0.0
@@ -66,7 +66,7 @@ def slice_price(prices: Prices, core_count: int, *, spot: bool) -> float:
 
 
 def device_price(prices: Prices, kind: str, core_count: int) -> float:
-    """Of a whole device, on demand, an hour; 0 where nobody says."""
+    """Return the price of a whole device, on demand, an hour; 0 if it is not stated."""
     tariff = prices.get(kind)
     if tariff is None:
         return 0.0
@@ -87,7 +87,7 @@ def share_price(prices: Prices, kind: str, share: Share, *, spot: bool) -> float
 
 
 def check_kinds(findings: Findings, prices: Prices, devices: Sequence[DeviceSpec]) -> None:
-    """Warns of prices that nothing has."""
+    """Warn of prices for kinds that no slice or device has."""
     there = {machine_kind(), *(each.kind for each in devices)}
     entries = findings.document.at(_LOC)
     for index in range(len(entries) if isinstance(entries, list) else 0):

@@ -49,7 +49,7 @@ class SettingsError(Exception):
 
 
 def dotted(loc: Loc) -> str:
-    """`("models", 0, "slo_ms")` as `models[0].slo_ms`; a key that is no plain word is quoted."""
+    """Return `("models", 0, "slo_ms")` as `models[0].slo_ms`; a key that is no plain word is quoted."""
     text = ""
     for part in loc:
         if isinstance(part, int):
@@ -80,7 +80,7 @@ def shown(value: object) -> str:
 
 
 def fault(what: str, got: object, expected: str, near: str = "") -> str:
-    """One sentence: what is wrong, the value, what was expected and, where `near` says, a guess."""
+    """Return one sentence: what is wrong, the value, what was expected and, if `near` says so, a guess."""
     guess = f" (did you mean {near}?)" if near else ""
     return f"{what}; got {shown(got)}, expected {expected}{guess}"
 
@@ -91,7 +91,7 @@ def unknown_name(what: str, got: str, known: Collection[str]) -> str:
 
 
 def one_of(names: Collection[str]) -> str:
-    """`a, b or c`; a single name alone; of hundreds the first, and how many there are."""
+    """Return `a, b or c`; a single name alone; of hundreds the first, and how many there are."""
     listed = [*islice(names, _LISTED_NAMES)]
     if len(names) > _LISTED_NAMES:
         return f"{', '.join(listed)}, ... ({len(names)} names)"
@@ -101,7 +101,7 @@ def one_of(names: Collection[str]) -> str:
 
 
 def nearest_path(path: Path) -> str:
-    """Return a neighbour of the missing `path` whose name is near to it, as a path, or ""."""
+    """Return a neighbour of the missing `path` with a similar name, as a path, or ""."""
     try:
         neighbours = sorted(os.listdir(path.parent))
     except (OSError, ValueError):  # the folder is missing too, or is no possible name

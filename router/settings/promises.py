@@ -33,7 +33,7 @@ def read_tiers(findings: Findings) -> tuple[Needs, ...]:
 
 
 def check_tier(findings: Findings, loc: Loc, name: str, *, at_key: bool = False) -> None:
-    """Whether `tiers:` lists the tier that is named at `loc`, be it with faults."""
+    """Check that `tiers:` lists the tier that is named at `loc`, even if it lists it with faults."""
     entries = findings.document.at(_LOC)
     if entries is not None and not isinstance(entries, list):
         return
@@ -49,8 +49,8 @@ def check_tier(findings: Findings, loc: Loc, name: str, *, at_key: bool = False)
 def read_needs(
     findings: Findings, loc: Loc, section: ServedSection, tiers: Sequence[Needs]
 ) -> tuple[Needs, tuple[Needs, ...]]:
-    """(the needs of the model whose entry lies at `loc`, every tier as it is for this model). The SLO of the
-    model itself is no part of them."""
+    """Return (the needs of the model with its entry at `loc`, every tier as it is for this model). The SLO of
+    the model itself is no part of them."""
     stated: dict[str, Needs] = {}
     for name, value in section.tiers.items():
         place = (*loc, "tiers", name)
@@ -91,7 +91,7 @@ def stated_at(document: Document, index: int, tier: str, keys: Sequence[str]) ->
 
 
 def _entry(document: Document, tier: str) -> list[Loc]:
-    """Where `tiers:` lists the tier."""
+    """Return where `tiers:` lists the tier."""
     entries = document.at(_LOC)
     count = len(entries) if isinstance(entries, list) else 0
     places: list[Loc] = [(*_LOC, at) for at in range(count) if document.at((*_LOC, at, "name")) == tier]

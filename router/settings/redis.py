@@ -58,7 +58,7 @@ def _read(findings: Findings, section: RedisSection, loc: Loc) -> RedisSpec | No
 
 
 def _read_key(findings: Findings, section: RedisSection) -> str:
-    """Return what answers are signed with, "" where the password does."""
+    """Return the key that answers are signed with, "" if the password signs them."""
     if section.key_env is None:
         return ""
     key = os.environ.get(section.key_env, "")
@@ -71,7 +71,7 @@ def _read_key(findings: Findings, section: RedisSection) -> str:
 
 
 def _fault_of(text: str) -> str:
-    """Return what is wrong with a URL, "" where nothing is."""
+    """Return what is wrong with a URL, "" if nothing is."""
     try:
         url = urlsplit(text)
         port = url.port

@@ -75,7 +75,7 @@ def read_replicas(
 
 
 def check_replicas(findings: Findings, loc: Loc, model: ServedModel) -> None:
-    """Whether the model at `loc` has as many slices as its `replicas` ask for."""
+    """Check that the model at `loc` has as many slices as its `replicas` ask for."""
     spec = model.replicas
     there = len(model.slices)
     if spec is None or not findings.sound((*loc, "slices")) or not there:
@@ -96,7 +96,7 @@ def check_scaling(
     slices: Sequence[SliceSpec],
     scaling: ScalingSpec,
 ) -> None:
-    """Whether the slices suffice for all models at their minimum, and the ceiling for what that costs."""
+    """Check that the slices suffice for all models at their minimum, and the ceiling for what that costs."""
     if not findings.sound(("slices",)) or not findings.sound(("models",)) or None in models:
         return
     served = [model for model in models if model is not None]
@@ -204,7 +204,7 @@ def _asks(models: Sequence[ServedModel], *, least: bool) -> dict[str, Ask]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """`slice a`, `slices a, b`; of many the first ones, and how many there are."""
+    """Return `slice a`, `slices a, b`; of many the first ones, and how many there are."""
     if len(names) == 1:
         return f"slice {names[0]}"
     if len(names) > _NAMED_MAX:

@@ -426,11 +426,12 @@ class TensorSection(Section):
 
 
 class VariantSection(Section):
-    """An entry of `variants:`; `deterministic` defaults to the model's."""
+    """An entry of `variants:`; `deterministic` defaults to the model's. `compile`: how it runs on a GPU."""
 
     name: Name
     artifact: Text | None = None
     deterministic: bool | None = None
+    compile: Literal["none", "torch", "graphs"] = "none"
     options: dict[str, Scalar] = {}
 
 

@@ -60,7 +60,8 @@ def _check_members(findings: Findings, loc: Loc, section: SelectionSection, mode
 
 
 def _check_validated(findings: Findings, loc: Loc, members: Sequence[str], spec: ModelSpec) -> None:
-    """Weights and joint accuracy follow from what the members say of the same rows."""
+    """Check that validation data holds what the members say of the same rows: weights and joint accuracy
+    follow from it."""
     there = [name for name, _ in spec.validation.predictions] if spec.validation else []
     missing = [name for name in members if name not in there]
     if missing:
@@ -69,7 +70,7 @@ def _check_validated(findings: Findings, loc: Loc, members: Sequence[str], spec:
 
 
 def _warn_of_floor(findings: Findings, loc: Loc, members: Sequence[str], model: ServedModel) -> None:
-    """Of members that are less accurate than the model's own floor, in which they cannot have a part."""
+    """Warn of members that are less accurate than the model's own floor, where they have no part."""
     for at, name in enumerate(members):
         if name not in model.own.variants:
             share = model.accuracy(name)

@@ -173,6 +173,7 @@ def check_models(
         _check_used(findings, [model for model in models if model])
     if findings.sound(("slices",)):
         _check_isolation(findings, models, slices)
+        _check_compile(findings, models, slices)
 
 
 def _check_isolation(
@@ -187,6 +188,22 @@ def _check_isolation(
             what = f"{one_of(on)} has memory_mb, within which one process holds all models of the slice"
             expected = f"slices without memory_mb for {model.name}, or isolate: {one_of(_NOT_ALWAYS)}"
             findings.add(("models", index, "isolate"), f"{what}; expected {expected}")
+
+
+def _check_compile(
+    findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
+) -> None:
+    """Warn of variants that are to be compiled for a GPU, and run on none."""
+    on_gpu = {each.name for each in slices if each.device != "cpu"}
+    for index, model in enumerate(models):
+        if model is None or on_gpu & {*model.slices}:
+            continue
+        asked = [
+            each for each in model.spec.variants if each.name in model.variants and each.compile != "none"
+        ]
+        for each in asked:
+            message = f"{model.name} {each.name} has compile: {each.compile}, and runs on no GPU"
+            findings.warn(("models", index), f"{message}; there it does nothing")
 
 
 def _check_used(findings: Findings, models: Sequence[ServedModel]) -> None:

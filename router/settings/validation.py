@@ -24,7 +24,7 @@ def read_validation(findings: Findings, file: Path, variants: Collection[str]) -
         found = _read(measured, variants)
         if (
             measured.problems and size_bytes <= FILE_BYTES_MAX
-        ):  # for its places, of which the parser knows none
+        ):  # for its places, which the parser does not know
             measured = Findings(read_document(file))
             found = _read(measured, variants)
     except SettingsError as error:
@@ -35,7 +35,8 @@ def read_validation(findings: Findings, file: Path, variants: Collection[str]) -
 
 
 def _parse(file: Path) -> tuple[Document, int]:
-    """(the content, without places; its length). YAML's parser would take seconds for thousands of rows."""
+    """Return (the content, without places; its length). YAML's parser would take seconds for thousands of
+    rows."""
     try:
         with file.open("rb") as stream:
             content = stream.read(VALIDATION_BYTES_MAX + 1)

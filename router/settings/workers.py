@@ -15,8 +15,8 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read_workers(findings: Findings, slices: Sequence[SliceSpec]) -> WorkersSpec:
-    """Return the section, with the defaults for what it leaves out. `slices`: those whose models have to
-    fit."""
+    """Return the section, with the defaults for what it leaves out. `slices`: the slices with models that
+    have to fit."""
     if not isinstance(findings.document.at(_LOC), dict):
         return WorkersSpec()
     section = findings.parse(WorkersSection, _LOC)
@@ -41,7 +41,7 @@ def read_workers(findings: Findings, slices: Sequence[SliceSpec]) -> WorkersSpec
 
 
 def _check_fits(findings: Findings, workers: WorkersSpec, slices: Sequence[SliceSpec]) -> None:
-    """Whether the models of every slice with a `memory_mb` of its own fit the bound of a worker."""
+    """Check that the models of every slice with its own `memory_mb` fit the bound of a worker."""
     most = max((each.memory_bytes for each in slices), default=0)
     if workers.memory_bytes and most >= workers.memory_bytes:
         own = f"the {most / (1 << 20):.10g} MB that a slice's models may hold (memory_mb)"

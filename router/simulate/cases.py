@@ -51,10 +51,9 @@ class SimulatedDeployment:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One thing to simulate; `name` tells it from the others, `policy` is "" where the settings decide.
-    `notes`: sentences on what is left out, for the operator; `left_out`: keys of penstock.yaml without which
-    it is simulated, in words. `governance`: what control is told, None where nothing depends
-    on it."""
+    """One thing to simulate; `name` tells it from the others, `policy` is "" if the settings decide. `notes`:
+    sentences for the operator on what is left out. `left_out`: keys of penstock.yaml that the simulation
+    leaves out, in words. `governance`: the input of control, None if nothing depends on it."""
 
     name: str
     config: Path
@@ -65,8 +64,8 @@ class Case:
     governance: Governance | None = None
 
     def profiled(self, model: ServedModel) -> dict[str, ProfiledCapacity]:
-        """By slice, the profiled capacity of its answering variant there, for rows of the largest size; a
-        slice that runs no batch within half the SLO is left out."""
+        """Return, by slice, the profiled capacity of the model's answering variant there, for rows of the
+        largest size. A slice that runs no batch within half the SLO is left out."""
         size, rows_max = model.spec.sizes[-1], model.spec.batch_max
         found = {
             each.slice: carried(each.latency, model.own.slo_us, rows_max, size)
@@ -150,8 +149,9 @@ def _with_policy(model: ServedModel, policy: str) -> ServedModel:
 
 
 def _profiles(settings: Settings, models: Sequence[ServedModel]) -> Profiles:
-    """By slice, model and variant. UsageError names all that are missing of the answering variants, and of
-    the best of a tier where none that may answer it was measured."""
+    """Return the profiles by slice, model and variant. Raises SimulateRequestError that names all missing
+    profiles of the answering variants. It also names the best variant of a tier if no variant that may answer
+    it was measured."""
     store = ProfileStore(settings.profiles)
     known = known_profiles(settings, store)
     kinds = {each.name: f"{device_kind(each)} {each.share}" for each in settings.slices}
@@ -184,7 +184,7 @@ def _needed(model: ServedModel, known: Collection[str]) -> list[str]:
 
 
 def _unmeasured(models: Sequence[ServedModel], profiles: Profiles) -> Iterator[str]:
-    """Sentences on variants that may answer and were never measured on some of their model's slices."""
+    """Yield sentences on variants that may answer and were never measured on some of their model's slices."""
     for model in models:
         for variant in dict.fromkeys(
             each for one in (model.own, *model.by_tier.values()) for each in one.variants

@@ -29,8 +29,8 @@ class Copies:
     devices: int = 1
 
     def of(self, model: ServedModel) -> list[tuple[str, str]]:
-        """Return where it may be: the slices' names, each with that of the settings' slice that it is
-        like."""
+        """Return where the model may be: the slices' names, each with the name of the settings' slice that it
+        is like."""
         if self.count:
             return [(f"slice-{number + 1}", model.slices[0]) for number in range(self.count)]
         return [
@@ -73,12 +73,12 @@ def is_governed(settings: Settings) -> bool:
 def governance(
     settings: Settings, asked: Sequence[ServedModel], copies: Copies, price: float | None
 ) -> tuple[Governance, list[str]]:
-    """(what control is told, sentences on what it is not told). `price`: of each slice for an hour, None for
-    the settings' own.
+    """Return (what control gets to know, sentences on what it does not get to know). `price`: of each slice
+    for an hour, None for the settings' own.
 
-    Models without requests hold slices and memory too: they are there, if they were measured.
-    UsageError where a variant was measured on some of its model's slices only, and where a model needs more
-    slices than there are.
+    Models without requests hold slices and memory too: they are there if they were measured. Raises
+    SimulateRequestError if a variant was measured on some of its model's slices only, or if a model needs
+    more slices than there are.
     """
     known = known_profiles(settings, ProfileStore(settings.profiles))
     by_name = {each.name: each for each in asked}

@@ -47,7 +47,7 @@ def svg(results: Sequence[Result], result: Result, model: str) -> str:
 
 
 def scale_of(results: Sequence[Result], model: str) -> AxisScale:
-    """Axes that hold a model's figures in all results."""
+    """Return axes that hold a model's figures in all results."""
     series = [result.series[model] for result in results]
     slo_ms = next(each.slo_us for each in results[0].case.site.served if each.name == model) / 1000
     latencies = _known([*(ms for each in series for ms in (*each.p50_ms, *each.p99_ms)), slo_ms])

@@ -29,8 +29,7 @@ _BY = "by the answering variant alone, for rows of the largest size"
 
 
 def columns(results: Sequence[Result]) -> tuple[str, ...]:
-    """Return the columns: that of accuracy only where the gateway chooses variants, those of cost only where
-    a price is known."""
+    """Return the columns: accuracy only if the gateway chooses variants, costs only if a price is known."""
     return COLUMNS + (CHOSEN if _choosing(results) else ()) + (PRICED if _priced(results) else ())
 
 
@@ -124,7 +123,7 @@ def as_json(
     conditions: Conditions,
     premises: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
-    """Plain values; what does not exist, as a latency of no answers, is null."""
+    """Return the results as plain values; what does not exist, as a latency of no answers, is null."""
     plain: dict[str, Any] = _without_nan(
         {
             "simulated": dict(premises),
@@ -179,7 +178,7 @@ def _result(result: Result) -> dict[str, Any]:
 
 
 def _figures(result: Result, model: str | None) -> dict[str, Any]:
-    """Of a model, None: of all together."""
+    """Return the figures of a model; None: of all models together."""
     figures = result.total if model is None else result.figures[model]
     cost = result.cost(model)
     return {

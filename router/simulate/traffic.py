@@ -157,7 +157,7 @@ class DrawnTraffic:
 
 
 def _sizes(mix: Mix | None, hint: SizeHint | None) -> Sizes | None:
-    """Sizes as they are drawn; the largest where nothing is said."""
+    """Return the sizes as they are drawn; the largest size if nothing is said."""
     return None if hint is None else (mix or constant(hint.buckets[-1]), hint)
 
 
@@ -198,7 +198,7 @@ class Recorded:
 
 
 def _check_rows(where: str, most: int, settings: Settings) -> None:
-    """Whether a gateway with these settings takes requests of so many rows."""
+    """Raise SimulateRequestError unless a gateway with these settings takes requests of `most` rows."""
     limit = settings.limits.rows_per_request
     if most > limit:
         raise SimulateRequestError(
@@ -223,7 +223,8 @@ def read_loads(texts: Sequence[str]) -> list[OfferedLoad]:
 
 
 def read_tiers(text: str) -> tuple[tuple[str, float], ...]:
-    """TIER=SHARE,... of --tier, and the rest that asks for none; UsageError for anything else."""
+    """Return TIER=SHARE,... of --tier, and the rest that asks for none. Raises SimulateRequestError for
+    anything else."""
     shares: dict[str, float] = {}
     for part in filter(None, text.split(",")):
         name, _, number = (piece.strip() for piece in part.partition("="))
@@ -243,7 +244,7 @@ def read_tiers(text: str) -> tuple[tuple[str, float], ...]:
 
 
 def read_mixes(option: str, text: str) -> dict[str, Mix]:
-    """MODEL=MIX,... of an option; UsageError for anything else."""
+    """Return MODEL=MIX,... of an option. Raises SimulateRequestError for anything else."""
     mixes = {}
     for part in filter(None, _COMMAS.split(text)):
         name, sign, mix = part.strip().partition("=")

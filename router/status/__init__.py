@@ -3,6 +3,7 @@
 from router.status.command import fetch, watch
 from router.status.document import (
     EdgeStatus,
+    GpuStatus,
     ModelStatus,
     MoveStatus,
     ProposalStatus,
@@ -10,11 +11,13 @@ from router.status.document import (
     SliceStatus,
     Status,
     describe,
+    gpu_status,
 )
 from router.status.table import by_variant, percentile_us, render
 
 __all__ = [
     "EdgeStatus",
+    "GpuStatus",
     "ModelStatus",
     "MoveStatus",
     "ProposalStatus",
@@ -24,6 +27,7 @@ __all__ = [
     "by_variant",
     "describe",
     "fetch",
+    "gpu_status",
     "percentile_us",
     "render",
     "watch",

@@ -16,7 +16,8 @@ PATH: Final = "/v2/status"
 
 
 def fetch(url: str, key_env: str = KEY_ENV) -> Status:
-    """Return the status of the gateway whose REST port is at `url`; UnreachableError where there is none."""
+    """Return the status of the gateway with its REST port at `url`. Raises UnreachableError if there is
+    none."""
     status = read_json(url, PATH, key_env)
     if not isinstance(status, dict) or not Status.__required_keys__ <= status.keys():
         raise UnreachableError(

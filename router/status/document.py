@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 from router.cache_status import CacheStatus
 from router.isolation import IsolationStatus
 from router.scaled_status import ScaledStatus
+from serving.policy.device_health import GpuReading
 from serving.ports import Serving
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
@@ -95,6 +96,22 @@ class EdgeStatus(TypedDict):
     restarts: int
 
 
+class GpuStatus(TypedDict):
+    """A GPU that slices use. `slices`: the share of each. `state`: "ok", "throttled" or "lost"; `reason`: why
+    its clocks are lowered or it is lost. What its driver does not tell is None."""
+
+    uuid: str
+    name: str
+    slices: dict[str, str]
+    memory_bytes: int | None
+    memory_used_bytes: int | None
+    used_percent: int | None
+    temperature_c: int | None
+    power_w: float | None
+    state: str
+    reason: str
+
+
 class Status(TypedDict):
     """The body of `GET /v2/status`."""
 
@@ -105,7 +122,25 @@ class Status(TypedDict):
     slices: list[SliceStatus]
     move: NotRequired[MoveStatus]
     edges: NotRequired[list[EdgeStatus]]
+    gpus: NotRequired[list[GpuStatus]]  # where slices use any
     proposal: NotRequired[ProposalStatus]  # where control has asked for another plan
+
+
+def gpu_status(gpu: GpuReading, slices: Mapping[str, str], cordoned: Mapping[str, str]) -> GpuStatus:
+    """Return what is said of a GPU. `cordoned`: why slices may not use a GPU, by UUID."""
+    lost, hot = cordoned.get(gpu.uuid, ""), ", ".join(gpu.throttled)
+    return {
+        "uuid": gpu.uuid,
+        "name": gpu.name,
+        "slices": dict(slices),
+        "memory_bytes": gpu.memory_bytes,
+        "memory_used_bytes": gpu.memory_used_bytes,
+        "used_percent": gpu.used_percent,
+        "temperature_c": gpu.temperature_c,
+        "power_w": gpu.power_w,
+        "state": "lost" if lost else "throttled" if hot else "ok",
+        "reason": lost or hot,
+    }
 
 
 def describe(

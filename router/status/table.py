@@ -18,6 +18,7 @@ from rich.text import Text
 from router.cache_status import CacheStatus, cache_lines
 from router.isolation import isolation_lines
 from router.scaled_status import scaled_lines
+from router.status.devices import gpus_table
 from router.status.document import EdgeStatus, ModelStatus, MoveStatus, ProposalStatus, SliceStatus, Status
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
@@ -90,7 +91,8 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
         isolation_lines(isolated),
     ):
         lines += map(_one_line, told)
-    return Group(head, *moves, models, *lines, _slices_table(current["slices"]))
+    gpus = [gpus_table(current["gpus"])] if "gpus" in current else []
+    return Group(head, *moves, models, *lines, _slices_table(current["slices"]), *gpus)
 
 
 def _models_table(

@@ -14,7 +14,7 @@ _COUNTERS: Final = (
 
 
 def blocks(models: Sequence[ModelCounts]) -> Iterator[str]:
-    """Of the models of which there is anything to say."""
+    """Yield the blocks for the models that have anything to say."""
     tiers = [
         (f'{model.labels},tier="{escape(tier)}"', by_variant)
         for model in models

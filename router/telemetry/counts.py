@@ -85,7 +85,7 @@ class FlowCounts:
         self.others: dict[Outcome, int] = {}  # all but completed
         self.missed = 0  # of the others those that were promised an answer in time
         self.missed_rows = 0
-        self.gone_late = 0  # of the missed those whose client left after their deadline
+        self.gone_late = 0  # misses of clients that left after their deadline
         self.duration = duration
         self.windows = Windows()
 
@@ -364,7 +364,7 @@ class Ledger:
         self.restarts: dict[str, int] = {}  # by slice
         self.suspicions: dict[str, int] = {}
         self.loads: dict[str, Loads] = {}  # by model
-        self.overran: dict[str, int] = {}  # likewise
+        self.overran: dict[str, int] = {}  # by model
         self.refused_outputs: dict[tuple[str, str], int] = {}  # by model and output
         self.lag = Histogram(LAG)
         self.stalls = 0  # of the event loop

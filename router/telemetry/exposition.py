@@ -5,17 +5,18 @@ of them at once. A block is of one moment (a histogram's buckets, sum and count 
 be. Series are those that exist when the scrape begins.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from router.telemetry import answers, condition, scaling
+from router.telemetry import answers, condition, gpus, scaling
 from router.telemetry.condition import ConditionPresent
 from router.telemetry.counts import FlowCounts, Ledger, ModelCounts, VariantCounts, escape, outcome_counts
 from router.telemetry.heading import head
 from router.telemetry.histogram import Histogram
 from router.telemetry.scaling import ScalePresent
 from router.telemetry.windows import WINDOWS_S, burn_rate
+from serving.policy.device_health import GpuReading
 from serving.policy.freshness import Freshness, Judgement
 
 _WINDOW_NAMES: Final = tuple(WINDOWS_S)
@@ -42,7 +43,8 @@ class Present:
     gains in microseconds, and how many passed it by; `redis`: its tier there, None without one; `profiles`:
     what batches say of each replica's; `drifted`: what differed from what is wanted at the last check;
     `replans`: how often an answer to a request for another plan ended in each way;
-    `scaling`: how many replicas there are to be; `condition`: what runs and is ready."""
+    `scaling`: how many replicas there are to be; `condition`: what runs and is ready; `gpus`: the GPUs that
+    slices use, `cordoned`: the UUIDs of those that they may not use any more."""
 
     now_us: int = 0
     open_requests: int = 0
@@ -57,6 +59,8 @@ class Present:
     replans: Mapping[str, int] = field(default_factory=dict)
     scaling: ScalePresent = field(default_factory=ScalePresent)
     condition: ConditionPresent = field(default_factory=ConditionPresent)
+    gpus: Sequence[GpuReading] = ()
+    cordoned: Collection[str] = ()
 
 
 # name, help, attribute of a FlowCounts
@@ -150,6 +154,7 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
     yield from _states(present)
     yield from condition.blocks(present.condition, ledger.busy_us())
     yield from scaling.blocks(served, ledger.spending, present.scaling, present.now_us)
+    yield from gpus.blocks(present.gpus, present.cordoned)
     yield from _profiles(present.profiles)
 
 

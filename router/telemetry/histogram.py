@@ -18,7 +18,7 @@ class BucketScale:
 
 
 def _decimal(value: float) -> str:
-    """Never 1e-05: a query names a bucket by these characters."""
+    """Return the value without an exponent (never 1e-05): a query names a bucket by these characters."""
     whole, _, fraction = f"{value:.6f}".partition(".")
     return f"{whole}.{fraction.rstrip('0') or '0'}"
 
@@ -63,7 +63,7 @@ class Histogram:
         self.total = 0
 
     def observe(self, value: int) -> None:
-        """One more, in the unit of the bounds."""
+        """Count a value, in the unit of the bounds."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 

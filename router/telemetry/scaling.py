@@ -37,8 +37,9 @@ class ScalePresent:
 
 
 def demand(load: float, slices: int) -> tuple[float, int]:
-    """Return the pressure on a model's slices, of whose time it takes the share `load`, and how many it
-    should have: not only as many as there are, for who adds gateways adds slices."""
+    """Return (the pressure on a model's slices, how many slices it should have). The model takes the share
+    `load` of their time. The number may exceed the slices there are: an operator that adds gateways adds
+    slices."""
     pressure = load / LOAD_SHARE
     return pressure, max(ceil(pressure * slices - _ROUNDING), 1)
 
@@ -46,7 +47,7 @@ def demand(load: float, slices: int) -> tuple[float, int]:
 def blocks(
     models: Sequence[ModelCounts], spending: Spending, present: ScalePresent, now_us: int
 ) -> Iterator[str]:
-    """Of the models that are served."""
+    """Yield the blocks of the models that are served."""
     name = "penstock_slo_pressure"
     yield head(
         name, "gauge", "Load over what the model's replicas can carry in time; at 1 they are just enough."

@@ -159,7 +159,7 @@ class _Exchange:
         self._since_s = asyncio.get_running_loop().time()
 
     def idle_s(self, now_s: float) -> float:
-        """For how long it has been silent; BUSY while it is answered."""
+        """Return for how long it has been silent; BUSY while it is answered."""
         age_s = now_s - self._since_s
         return BUSY if self.asked and age_s < SILENT_S else age_s
 

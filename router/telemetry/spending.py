@@ -23,9 +23,9 @@ Resident = Mapping[str, Collection[str]]
 
 @dataclass(frozen=True, slots=True)
 class SpendingFigures:
-    """In the currency of the prices. `total`: since the start; `per_hour` of what is held now, and each
-    model's part of it; `lately`: what each model cost an hour in the mean over the last `window_us`. A slice
-    that holds no model (it is being started) is nobody's."""
+    """Spending in the currency of the prices. `total`: since the start; `per_hour` of what is held now, and
+    each model's part of it. `lately`: what each model cost an hour in the mean over the last `window_us`. A
+    slice that holds no model (it is being started) counts for no model."""
 
     total: float
     per_hour: float
@@ -64,20 +64,20 @@ class Spending:
         return found
 
     def ran(self, slice_name: str, model: str, compute_us: int, now_us: int) -> None:
-        """A batch came back."""
+        """Count a batch that came back."""
         if now_us >= self._turn_us:
             self._turn(now_us)
         key = (slice_name, model)
         self._busy_us[key] = self._busy_us.get(key, 0) + compute_us
 
     def hold(self, prices: Mapping[str, float], now_us: int) -> None:
-        """These slices are held from now on, at so much an hour."""
+        """Note that these slices are held from now on, at these prices an hour."""
         if prices != self._prices:
             self._turn(now_us)
             self._prices = dict(prices)
 
     def bill(self, resident: Resident, now_us: int) -> SpendingFigures:
-        """Of this moment."""
+        """Return the spending at this moment."""
         self._turn(now_us)
         first = self._marks[0]
         window_us = max(now_us - first.at_us, 0)
@@ -93,7 +93,8 @@ class Spending:
         )
 
     def _busy_since(self, mark: _Mark, resident: Resident) -> dict[str, dict[str, float]]:
-        """By slice and model, of all that computed there or are there."""
+        """Return what was computed since the mark, by slice and model, for all that computed there or are
+        there."""
         found: dict[str, dict[str, float]] = {
             name: dict.fromkeys(models, 0.0) for name, models in resident.items()
         }

@@ -7,6 +7,7 @@ _total; its times are sums in microseconds over successful requests.
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from router.telemetry import gpus
 from router.telemetry.counts import Ledger, ModelCounts
 from router.telemetry.exposition import Present
 from router.telemetry.heading import head
@@ -97,6 +98,7 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
     for labels, model in models:
         if model.served:
             yield f"{name}{{{labels}}} {present.queued.get(names[model], (0, 0))[1]}\n"
+    yield from gpus.triton_blocks(present.gpus)
 
 
 def _failure_lines(labels: str, model: ModelCounts) -> str:

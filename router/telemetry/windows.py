@@ -22,7 +22,7 @@ _SLOTS: Final = INTERVALS + 1
 
 
 class Windows:
-    """The past of one pair of totals. Whoever is about to add to them at or after `turn_us` turns first."""
+    """The past of one pair of totals. Call `turn` before adding to them at or after `turn_us`."""
 
     __slots__ = ("_last", "_rings", "turn_us")
 
@@ -42,7 +42,7 @@ class Windows:
             self._last[place] = max(self._last[place], interval)
 
     def counts(self, offered: int, good: int, now_us: int) -> list[tuple[int, int]]:
-        """(offered, good) within each of WINDOWS_S before now."""
+        """Return (offered, good) within each of WINDOWS_S before now."""
         if now_us >= self.turn_us:
             self.turn(offered, good, now_us)
         found = []

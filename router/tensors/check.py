@@ -59,7 +59,8 @@ def arrange(model: ServedModel, claims: Sequence[ClaimedInput], limits: Limits) 
 
 
 def find_outputs(model: ServedModel, names: Sequence[str]) -> list[int]:
-    """Indices of the outputs that a client asks for by name; RequestError for unknown or repeated ones."""
+    """Return the indices of the outputs that a client asks for by name. Raises RequestError for unknown or
+    repeated names."""
     known = [tensor.name for tensor in model.spec.outputs]
     indices: list[int] = []
     for name in names:
@@ -73,7 +74,8 @@ def find_outputs(model: ServedModel, names: Sequence[str]) -> list[int]:
 
 
 def check_size(claim: ClaimedInput, size: int, limits: Limits) -> None:
-    """Whether raw data of `size` bytes can be what the claim says (BYTES: not yet its elements)."""
+    """Raise RequestError unless raw data of `size` bytes can be what the claim says (BYTES: not yet its
+    elements)."""
     _bounded(claim, size, limits)
     if claim.datatype != "BYTES" and size != claim.data_bytes:
         raise bad_input(
@@ -83,7 +85,8 @@ def check_size(claim: ClaimedInput, size: int, limits: Limits) -> None:
 
 
 def check_count(what: str, number: int, limits: Limits) -> None:
-    """TOO_LARGE for more tensors of a kind than `limits.tensor_count`; asked before any is looked at."""
+    """Raise RequestError (TOO_LARGE) for more tensors of a kind than `limits.tensor_count`; called before any
+    tensor is looked at."""
     if number > limits.tensor_count:
         raise too_large(
             f"the request names {number} {what}; at most {limits.tensor_count} "

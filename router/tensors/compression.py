@@ -27,13 +27,14 @@ _MADE_BYTES = 1 << 20  # made at once, and copied while other threads wait
 
 
 def deflate(body: bytes, coding: bytes) -> bytes:
-    """Compressed, at zlib's fastest level. Other threads run meanwhile."""
+    """Return the body compressed, at zlib's fastest level. Other threads run meanwhile."""
     packer = zlib.compressobj(1, zlib.DEFLATED, CODINGS[coding])
     return packer.compress(body) + packer.flush()
 
 
 def framing(coding: bytes) -> int | None:
-    """zlib's wbits for a Content-Encoding; 0 for none at all, None for one that is not served."""
+    """Return zlib's wbits for a Content-Encoding; 0 for none at all, None for an encoding that is not
+    served."""
     name = coding.strip().lower()
     return 0 if name in (b"", b"identity") else CODINGS.get(name)
 
@@ -59,7 +60,7 @@ def beginning(message: bytes) -> bytes:
 
 
 def inflate(body: Buffer, coding: bytes, limits: Limits) -> bytes:
-    """`body` without its Content-Encoding `coding`, one of CODINGS.
+    """Return `body` without its Content-Encoding `coding`, one of CODINGS.
 
     Raises RequestError (BAD_INPUT) for a damaged body, (TOO_LARGE) for more than the limits allow. Other
     threads run meanwhile: zlib holds no lock.
@@ -120,6 +121,6 @@ def _has_zlib_header(body: Buffer) -> bool:
 
 
 def unknown_coding(coding: bytes) -> str:
-    """Return what a client reads whose coding is not served."""
+    """Return the text for a client with a coding that is not served."""
     shown = quoted(coding.decode("latin-1"))
     return f"Content-Encoding must be gzip, deflate or identity, got {shown}"

@@ -29,10 +29,10 @@ def bad_input(message: str) -> RequestError:
 
 
 def too_large(message: str) -> RequestError:
-    """Return the request is well formed but beyond a named limit."""
+    """Return the error that a request is well formed but beyond a named limit."""
     return RequestError(TOO_LARGE, message)
 
 
 def memory_full(message: str) -> RequestError:
-    """Return the request is one as any other, but the gateway holds too much at this moment."""
+    """Return the error that the gateway holds too much at this moment; the request itself is fine."""
     return RequestError(MEMORY_FULL, message, RETRY_US)

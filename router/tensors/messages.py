@@ -104,7 +104,7 @@ def early_text(message: bytes, number: int) -> str:
 
 
 def count_contents(message: bytes, found: Outline, limits: Limits) -> None:
-    """Whether the typed contents are within the limits; RequestError as `outline`."""
+    """Raise RequestError, as `outline` does, unless the typed contents are within the limits."""
     elements = others = 0
     for start, end in found.inputs:
         at = start
@@ -160,7 +160,7 @@ def split(message: bytes, found: Outline) -> tuple[bytes, list[Buffer]]:
 
 
 def _field(data: bytes, at: int, end: int) -> tuple[int, int, int]:
-    """Number of the field at `at`, where its content starts, and where it ends."""
+    """Return the number of the field at `at`, where its content starts, and where it ends."""
     tag, at = _varint(data, at, end)
     kind = tag & 7
     if kind == _LENGTH:

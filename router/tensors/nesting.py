@@ -35,8 +35,8 @@ def too_deep(text: bytes, depth: int) -> bool:
 
 
 def over_count(text: bytes, count: int) -> bool:
-    """Return whether JSON text has more than `count` values, each of which is the first of its array or
-    object or follows a comma. Strings are left out only where their commas would decide it."""
+    """Return whether JSON text has more than `count` values. Each value is the first of its array or object,
+    or follows a comma. Strings are left out only if their commas would decide it."""
     if len(text) <= count or _openings(text) <= count:
         return False
     return _openings(_STRING.sub(b"", text)) > count
@@ -47,10 +47,10 @@ def _openings(text: bytes) -> int:
 
 
 def booleans_possible(text: bytes) -> bool:
-    """False only where no array of the JSON text holds `true` or `false`.
+    """Return False only if no array of the JSON text holds `true` or `false`.
 
-    Converting a list to numbers takes true as 1, so lists that may hold one need a look at each
-    element (15 us for 784); this tells the usual ones apart in about 1 us.
+    Converting a list to numbers takes true as 1, so lists that may hold true need a look at each element (15
+    us for 784). This tells the usual lists apart in about 1 us.
     """
     for literal in (b"true", b"false"):
         at = text.find(literal[:1])

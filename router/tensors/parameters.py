@@ -44,7 +44,8 @@ class RequestParameters(NamedTuple):
 
 
 def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
-    """Checked values, with the defaults of what the client left out; RequestError for what is not valid."""
+    """Return the checked values, with the defaults of what the client left out. Raises RequestError for what
+    is not valid."""
     if not values.keys() <= _READ:
         refuse_unread("the request", values, (*(spec.name for spec in model.spec.parameters), *READ))
     timeout_us = _timeout_us(values["timeout"]) if "timeout" in values else None
@@ -79,7 +80,7 @@ def _stated(values: Mapping[str, object]) -> Stated:
 
 
 def _timeout_us(value: object) -> int | None:
-    """0 says that there is none, as Triton's clients mean it."""
+    """Return the timeout in us; 0 means that there is none, as Triton's clients mean it."""
     spelled = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX
     whole = type(value) is int or (isinstance(value, float) and value.is_integer())
     number = int(value) if spelled or whole else -1  # type: ignore[call-overload]  # one of the three

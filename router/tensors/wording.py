@@ -24,7 +24,7 @@ def quoted(value: object) -> str:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names in quotes, separated by commas."""
+    """Return the names in quotes, separated by commas."""
     return ", ".join(quoted(name) for name in names)
 
 
@@ -43,7 +43,7 @@ def position(index: int, shape: Sequence[int]) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """ "; did you mean '...'?" where a known name resembles the given one, else ""."""
+    """Return "; did you mean '...'?" if a known name resembles the given name, else ""."""
     if len(name) > QUOTED_CHARS:
         return ""
     near = nearest(name, known)

@@ -34,17 +34,17 @@ class Join:
 
 
 class _Flight:
-    __slots__ = ("deadline_us", "failures", "leader", "waiters")
+    __slots__ = ("deadline_us", "failures", "leader", "members")
 
     def __init__(self, leader: int, deadline_us: int) -> None:
         self.leader = leader
         self.deadline_us = deadline_us
         self.failures = 0
-        self.waiters = {leader: deadline_us}  # leader and followers, in the order in which they asked
+        self.members = {leader: deadline_us}  # leader and followers, in the order in which they asked
 
 
 class Flights:
-    """All flights under way. A waiter is the id of a leader or follower, in one flight at most.
+    """All flights under way. A member is the id of a leader or follower, in one flight at most.
 
     Deadlines are instants, NEVER_US for none.
     """
@@ -67,13 +67,13 @@ class Flights:
     def deadline_us(self, key: bytes) -> int:
         """Return when the leader's request is due.
 
-        That is the tightest deadline among the waiters, of those that could be met when they asked. KeyError
+        That is the tightest deadline among the members, of those that could be met when they asked. KeyError
         if there is no such flight.
         """
         return self._flights[key].deadline_us
 
     def ask(
-        self, key: bytes, waiter: int, deadline_us: int, now_us: int = 0, least_us: int = 0
+        self, key: bytes, member: int, deadline_us: int, now_us: int = 0, least_us: int = 0
     ) -> Lead | Join:
         """Add a request to the flight of `key`, as its leader if there is none.
 
@@ -82,36 +82,36 @@ class Flights:
 
         ValueError if the request waits already.
         """
-        if waiter in self._keys:
-            raise ValueError(f"waiter {waiter} waits already")
-        self._keys[waiter] = key
+        if member in self._keys:
+            raise ValueError(f"member {member} waits already")
+        self._keys[member] = key
         flight = self._flights.get(key)
         if flight is None:
-            self._flights[key] = _Flight(waiter, deadline_us)
+            self._flights[key] = _Flight(member, deadline_us)
             return Lead()
-        flight.waiters[waiter] = deadline_us
+        flight.members[member] = deadline_us
         if not now_us + least_us <= deadline_us < flight.deadline_us:
             return Join(flight.leader, None)
         flight.deadline_us = deadline_us
         return Join(flight.leader, deadline_us)
 
     def landed(self, key: bytes) -> list[int]:
-        """End a flight for all, and return its waiters: leader first, then in the order in which they asked.
+        """End a flight for all, and return its members: leader first, then in the order in which they asked.
 
         Call it on an answer, and on an end that another attempt would share, such as a model that raises on
         this input. KeyError if there is no such flight.
         """
         flight = self._flights.pop(key)
-        for waiter in flight.waiters:
-            del self._keys[waiter]
-        del flight.waiters[flight.leader]
-        return [flight.leader, *flight.waiters]
+        for member in flight.members:
+            del self._keys[member]
+        del flight.members[flight.leader]
+        return [flight.leader, *flight.members]
 
     def fell(self, key: bytes, kind: Kind, now_us: int, least_us: int) -> tuple[int | None, list[int]]:
-        """End the leader's request without an answer; return the new leader, and the waiters that end.
+        """End the leader's request without an answer; return the new leader, and the members that end.
 
         The successor is the follower with the latest deadline that an attempt of `least_us` can still meet,
-        the first among equals. None: the flight is over. The ended waiters are the old leader, first, and all
+        the first among equals. None: the flight is over. The ended members are the old leader, first, and all
         that cannot be answered in time any more. KeyError if there is no such flight.
 
         `kind` is how the request ended. Where it was rejected, or more than FAILURES_MAX requests of the
@@ -121,43 +121,43 @@ class Flights:
         flight.failures += kind is Kind.FAILED
         if kind is Kind.REJECTED or flight.failures > FAILURES_MAX:
             return None, self.landed(key)
-        fallen, waiters = flight.leader, flight.waiters
+        fallen, members = flight.leader, flight.members
         self._remove(flight, fallen)
-        ended = [waiter for waiter, deadline_us in waiters.items() if deadline_us < now_us + least_us]
-        for waiter in ended:
-            self._remove(flight, waiter)
-        if not waiters:
+        ended = [member for member, deadline_us in members.items() if deadline_us < now_us + least_us]
+        for member in ended:
+            self._remove(flight, member)
+        if not members:
             del self._flights[key]
             return None, [fallen, *ended]
-        flight.leader = max(waiters, key=waiters.__getitem__)
-        flight.deadline_us = min(waiters.values())
+        flight.leader = max(members, key=members.__getitem__)
+        flight.deadline_us = min(members.values())
         return flight.leader, [fallen, *ended]
 
-    def expiring(self, waiters: Iterable[int]) -> Iterator[tuple[int, bool]]:
-        """Yield the waiters in the order in which their own deadlines end them, each with whether it leads.
+    def expiring(self, members: Iterable[int]) -> Iterator[tuple[int, bool]]:
+        """Yield the members in the order in which their own deadlines end them, each with whether it leads.
 
         Leaders are last, so that their requests go on for the followers that are left. Flights may change
         between two of them: a leader that no longer leads is left out.
         """
         leaders = []
-        for waiter in waiters:
-            if self._is_leader(waiter):
-                leaders.append(waiter)
+        for member in members:
+            if self._is_leader(member):
+                leaders.append(member)
             else:
-                yield waiter, False
-        for waiter in leaders:
-            if self._is_leader(waiter):
-                yield waiter, True
+                yield member, False
+        for member in leaders:
+            if self._is_leader(member):
+                yield member, True
 
-    def leave(self, waiter: int) -> None:
+    def leave(self, member: int) -> None:
         """Remove a follower after its client left; an unknown id changes nothing. ValueError for a leader."""
-        key = self._keys.get(waiter)
+        key = self._keys.get(member)
         if key is None:
             return
         flight = self._flights[key]
-        if waiter == flight.leader:
-            raise ValueError(f"waiter {waiter} leads: others may wait for its request")
-        self._remove(flight, waiter)
+        if member == flight.leader:
+            raise ValueError(f"member {member} leads: others may wait for its request")
+        self._remove(flight, member)
 
     def resign(self, key: bytes, now_us: int, least_us: int) -> int | None:
         """Replace a leader that leaves, and return the successor; the leader's request goes on for it.
@@ -168,24 +168,24 @@ class Flights:
         is no such flight.
         """
         flight = self._flights[key]
-        if len(flight.waiters) == 1:
+        if len(flight.members) == 1:
             return None
         self._remove(flight, flight.leader)
-        waiters = flight.waiters
-        flight.leader = max(waiters, key=waiters.__getitem__)
-        latest_us = waiters[flight.leader]
+        members = flight.members
+        flight.leader = max(members, key=members.__getitem__)
+        latest_us = members[flight.leader]
         flight.deadline_us = min(
-            (due_us for due_us in waiters.values() if due_us >= now_us + least_us), default=latest_us
+            (due_us for due_us in members.values() if due_us >= now_us + least_us), default=latest_us
         )
         return flight.leader
 
-    def _is_leader(self, waiter: int) -> bool:
-        key = self._keys.get(waiter)
-        return key is not None and self._flights[key].leader == waiter
+    def _is_leader(self, member: int) -> bool:
+        key = self._keys.get(member)
+        return key is not None and self._flights[key].leader == member
 
-    def _remove(self, flight: _Flight, waiter: int) -> None:
-        del flight.waiters[waiter]
-        del self._keys[waiter]
+    def _remove(self, flight: _Flight, member: int) -> None:
+        del flight.members[member]
+        del self._keys[member]
 
 
 def ends_alike(kind: Kind) -> bool:

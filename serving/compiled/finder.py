@@ -86,8 +86,8 @@ def sources() -> list[Path]:
 
 
 def folder() -> Path:
-    """Where what is compiled from the present sources lies, or would. Compiled code knows the types of what
-    it imports, so all sources count, as does the interpreter."""
+    """Return the folder in which what is compiled from the present sources lies, or would. Compiled code
+    knows the types of what it imports, so all sources count, as does the interpreter."""
     digest = sha256(f"{sys.version} {SUFFIX}".encode())
     for file in sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py")):
         digest.update(f"\n{file.relative_to(ROOT)}\n".encode())

@@ -23,8 +23,8 @@ Key = tuple[str, str, str, int, float]
 class Capacities:
     """The capacities of all scaled models."""
 
-    def __init__(self, holdings: ObservedState) -> None:
-        self._holdings = holdings
+    def __init__(self, observed: ObservedState) -> None:
+        self._observed = observed
         self._guesses: dict[Key, tuple[Profile, Capacity]] = {}
         self._found: dict[Key, Capacity] = {}
         self._asked: set[Key] = set()
@@ -58,12 +58,12 @@ class Capacities:
     def _profile(self, slice_class: SliceClass, model: str, variant: str) -> Profile | None:
         if self._there is None:
             self._there = {}
-            for record, replica in self._holdings.replicas():
+            for record, replica in self._observed.replicas():
                 if replica.profile is not None:
                     kind = kind_name(replica.device_kind, record.spec)
                     self._there.setdefault((kind, replica.model, replica.variant), replica.profile)
         known = self._there.get((slice_class.kind, model, variant))
-        stored = (self._holdings.stored(spec, model, variant) for spec in slice_class.specs)
+        stored = (self._observed.stored(spec, model, variant) for spec in slice_class.specs)
         return known or next((each for each in stored if each is not None), None)
 
     def ask(self, model: ServedModel, places: Iterable[SliceClass], most: int) -> list[FindCapacity]:

@@ -51,19 +51,19 @@ class Control:
     ) -> None:
         first = DesiredState.of(slices, models)
         self._limits = limits
-        self._holdings = ObservedState(first.models, known, limits, kind_of)
-        self._measuring = Measuring(self._holdings, rules.remeasure, rules.refine)
-        self._trials = Trials(self._holdings)
-        self._reconciling = Reconciling(self._holdings, self._trials.waits_for)
-        self._residing = OnDemandLoading(self._holdings)
+        self._observed = ObservedState(first.models, known, limits, kind_of)
+        self._measuring = Measuring(self._observed, rules.remeasure, rules.refine)
+        self._trials = Trials(self._observed)
+        self._reconciling = Reconciling(self._observed, self._trials.waits_for)
+        self._residing = OnDemandLoading(self._observed)
         self._isolating = Isolating()
-        self._sparing = Sparing(self._holdings.slices)
-        self.scaling = Scaling(self._holdings, rules, kind_of)
-        self._returning = Returning(self._holdings, self.scaling.scales)
+        self._sparing = Sparing(self._observed.slices)
+        self.scaling = Scaling(self._observed, rules, kind_of)
+        self._returning = Returning(self._observed, self.scaling.scales)
         self._rollout = Rollout(first)
         self._replan = ""  # why to ask for another plan once a rollback is done
         self._stopping = False
-        self.slices: dict[str, SliceRecord] = self._holdings.slices
+        self.slices: dict[str, SliceRecord] = self._observed.slices
         self.wake_us = NEVER_US
         self._reconciling.expect(self._isolating.divided(first, first))
 
@@ -99,7 +99,7 @@ class Control:
 
     def know(self, known: KnownProfiles) -> None:
         """Add stored profiles, for replicas of later desired states."""
-        self._holdings.known.update(known)
+        self._observed.known.update(known)
 
     # the desired state
 
@@ -122,7 +122,7 @@ class Control:
         self._replan = ""
         return self._then(now_us, self._refuse_lost(last))
 
-    def roll_back(self, now_us: int, reason: str = "it was told to turn back") -> Sequence[Command]:
+    def roll_back(self, now_us: int, reason: str = "an operator rolled it back") -> Sequence[Command]:
         """Give up the present rollout, and return to the desired state before it."""
         self._rollout.roll_back(reason)
         return self._then(now_us, [])
@@ -140,7 +140,7 @@ class Control:
 
         `domain`: a device, or whatever else slices are lost with (`SliceSpec.domain`).
         """
-        self._holdings.lost[domain] = reason
+        self._observed.lost[domain] = reason
         self.scaling.changed()
         commands: list[Command] = []
         for name, record in self.slices.items():
@@ -159,7 +159,7 @@ class Control:
 
     def device_back(self, domain: str, now_us: int) -> Sequence[Command]:
         """Use a device again: it is back, or will not be lost."""
-        self._holdings.lost.pop(domain, None)
+        self._observed.lost.pop(domain, None)
         self.scaling.cordon.leaving.pop(domain, None)
         self.scaling.changed()
         for record in self.slices.values():
@@ -334,8 +334,8 @@ class Control:
 
     def model_retired(self, model: str, now_us: int) -> Sequence[Command]:
         """Mark a retired model as done, because its last open request has been answered."""
-        if model in self._holdings.retiring:
-            self._holdings.retiring[model] = True
+        if model in self._observed.retiring:
+            self._observed.retiring[model] = True
         return self._then(now_us, [])
 
     def missed(
@@ -441,9 +441,9 @@ class Control:
         good = self._rollout.last_good
         last_good = {each.spec.name: each for each in good.slices} if good else {}
         there = [each for each in desired.slices if self.scaling.stays(each)]
-        lost = [each for each in there if each.spec.domain in self._holdings.lost]
+        lost = [each for each in there if each.spec.domain in self._observed.lost]
         changed = [each for each in lost if last_good.get(each.spec.name) != each]
-        reasons = [f"{each.spec.domain} is lost: {self._holdings.lost[each.spec.domain]}" for each in changed]
+        reasons = [f"{each.spec.domain} is lost: {self._observed.lost[each.spec.domain]}" for each in changed]
         if all(each.spec.name in last_good for each in changed):
             return [Replan(reason) for reason in reasons[:1]]
         self._give_up(reasons[0])

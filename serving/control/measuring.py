@@ -34,9 +34,9 @@ _BUSY = (ReplicaStatus.LOADING, ReplicaStatus.MEASURING)
 class Measuring:
     """The measurements of all slices. `remeasure` and `refine` are as in `Rules`."""
 
-    def __init__(self, holdings: ObservedState, remeasure: bool, refine: bool = True) -> None:
-        self._holdings = holdings
-        self._slices = holdings.slices
+    def __init__(self, observed: ObservedState, remeasure: bool, refine: bool = True) -> None:
+        self._observed = observed
+        self._slices = observed.slices
         self._remeasure = remeasure
         self._refine = refine
         self._beside: dict[str, list[SliceRecord]] = {}  # by place, if several processes have its cores
@@ -140,7 +140,7 @@ class Measuring:
             1 if replica.profile is None else replica.profile.streams, record.spec.share,
             import_bytes=(replica.profile.import_bytes or 0) if replica.profile else 0,
         )  # fmt: skip
-        self._holdings.learn(record.spec, replica.profile)
+        self._observed.learn(record.spec, replica.profile)
         commands: list[Command] = [route(record, replica)] if replica.status is ReplicaStatus.READY else []
         complete = replica.sweep.next_refinement(_budget_us(record)) is None
         if save or (not replica.sweep.renewing and (complete or replica.unsaved >= SAVE_EVERY)):

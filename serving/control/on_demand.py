@@ -39,8 +39,8 @@ PROCESS_BYTES = 8 << 20
 class OnDemandLoading:
     """The on-demand loading of all such slices."""
 
-    def __init__(self, holdings: ObservedState) -> None:
-        self._holdings = holdings
+    def __init__(self, observed: ObservedState) -> None:
+        self._observed = observed
         self._places: dict[str, SliceMemory] = {}  # by slice
         self._desired: dict[str, Mapping[Key, ServedModel]] = {}
         self._filled: set[str] = set()  # the slices that know of their worker
@@ -59,7 +59,7 @@ class OnDemandLoading:
             if self._desired.pop(name, None) is not None:
                 self._places[name].want({}, now_us)  # replicas leave it as they leave other slices
             self._filled.discard(name)
-            if name not in self._holdings.slices:
+            if name not in self._observed.slices:
                 del self._places[name]
         for name, place in self._places.items():
             if name in self._filled:
@@ -124,7 +124,7 @@ class OnDemandLoading:
     # steps
 
     def _want(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
-        name, record = each.spec.name, self._holdings.slices[each.spec.name]
+        name, record = each.spec.name, self._observed.slices[each.spec.name]
         place = self._places.setdefault(name, SliceMemory(each.spec.memory_bytes))
         keys = dict(self._keys(record, each, models))
         commands: list[Command] = []
@@ -163,11 +163,11 @@ class OnDemandLoading:
             if key not in stale:
                 yield key, models[desired.model]
         for one in record.replicas.values():
-            if one.model not in models and not self._holdings.retiring.get(one.model, False):
+            if one.model not in models and not self._observed.retiring.get(one.model, False):
                 yield _key(one), one.served
 
     def _figure(self, record: SliceRecord, model: ServedModel, variant: str) -> LoadFigures:
-        profile = self._holdings.profile(record.spec, model.name, variant)
+        profile = self._observed.profile(record.spec, model.name, variant)
         load_us = profile.load_us if profile is not None else 0
         share = 1.0 if variant == model.answering_variant else 0.0
         artifact_bytes = model.spec.variant(variant).artifact_bytes
@@ -176,7 +176,7 @@ class OnDemandLoading:
         return LoadFigures(held_bytes, load_us or LOAD_US, share, model.slo_us, known)
 
     def _carry_out(self, name: str, orders: Iterable[Order], now_us: int) -> list[Command]:
-        record = self._holdings.slices[name]
+        record = self._observed.slices[name]
         commands: list[Command] = []
         for order in orders:
             model, variant = key = order.key
@@ -186,7 +186,7 @@ class OnDemandLoading:
                     commands.append(load(record, found, now_us))
             elif isinstance(order, BeginUnload):
                 commands += self._unload(record, key, now_us)
-            elif isinstance(order, Ready) and model in self._holdings.models:
+            elif isinstance(order, Ready) and model in self._observed.models:
                 self._cold.add(key)
                 commands.append(Expect(model, variant, order.ready_us))
             elif isinstance(order, Refuse):
@@ -200,7 +200,7 @@ class OnDemandLoading:
             if _key(one) != key or one.status in (ReplicaStatus.ABSENT, ReplicaStatus.UNLOADING):
                 continue
             if one.status is ReplicaStatus.READY:
-                others = [other for other in self._holdings.routed(one.model) if other is not one]
+                others = [other for other in self._observed.routed(one.model) if other is not one]
                 if not any(other.variant == one.variant for other in others):
                     commands += self._tell(key, self._load_us(key, now_us))
                 reason = "others need its memory more"
@@ -210,7 +210,7 @@ class OnDemandLoading:
 
     def _say(self, now_us: int) -> Iterator[Command]:
         """Yield commands for changes of cold variants that the scheduler does not know yet."""
-        routed = {_key(one) for _, one in self._holdings.replicas() if one.status is ReplicaStatus.READY}
+        routed = {_key(one) for _, one in self._observed.replicas() if one.status is ReplicaStatus.READY}
         here = {key for name in self._filled for key in self._desired.get(name, {})}
         for key in sorted(here - routed - self._cold):
             yield from self._tell(key, self._load_us(key, now_us))
@@ -219,7 +219,7 @@ class OnDemandLoading:
         self._cold &= here - routed
 
     def _tell(self, key: Key, load_us: int) -> list[Command]:
-        if key[0] not in self._holdings.models:  # the model is forgotten
+        if key[0] not in self._observed.models:  # the model is forgotten
             self._cold.discard(key)
             return []
         self._cold.add(key)
@@ -238,7 +238,7 @@ class OnDemandLoading:
     def _give_reasons(self) -> None:
         """Set the reason of replicas that cannot be loaded before something changes."""
         for name, place in self._places.items():
-            for replica in self._holdings.slices[name].replicas.values():
+            for replica in self._observed.slices[name].replicas.values():
                 if replica.status is ReplicaStatus.ABSENT and (why := place.why_never(_key(replica))):
                     replica.reason = why
 

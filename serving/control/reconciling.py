@@ -59,17 +59,17 @@ class _Cover(Enum):
 
 
 class Reconciling:
-    """The comparison of `holdings` with one desired state at a time.
+    """The comparison of `observed` with one desired state at a time.
 
     `waits_for`: the process that loads a replica before a slice does, "" if the slice need not wait.
     """
 
     def __init__(
-        self, holdings: ObservedState, waits_for: Callable[[SliceRecord, ReplicaRecord], str]
+        self, observed: ObservedState, waits_for: Callable[[SliceRecord, ReplicaRecord], str]
     ) -> None:
-        self._holdings = holdings
+        self._observed = observed
         self._waits_for = waits_for
-        self._slices = holdings.slices
+        self._slices = observed.slices
 
     def expect(self, first: DesiredState) -> None:
         """Make the records of all desired replicas, before any command."""
@@ -99,7 +99,7 @@ class Reconciling:
         for each in current.slices:
             yield from self._lacks_on(each, desired[each.spec.name])
         forsaken = set[str]()
-        for record, replica in self._holdings.replicas():
+        for record, replica in self._observed.replicas():
             if replica.key not in desired.get(record.spec.name, {}):
                 hopeless = self._cover(replica.model, current) is _Cover.HOPELESS
                 forsaken |= {record.spec.name} if hopeless else set()
@@ -109,13 +109,13 @@ class Reconciling:
                 )
         for name in [name for name in self._slices if name not in desired]:
             yield Difference(f"the worker of slice {name} has not ended", name, None, name in forsaken)
-        for name in [name for name in self._holdings.models if name not in models]:
+        for name in [name for name in self._observed.models if name not in models]:
             yield Difference(f"requests for {name} are still open")
 
     def _lacks_on(self, each: DesiredSlice, desired: "Mapping[Key, DesiredReplica]") -> Iterator[Difference]:
         name, record = each.spec.name, self._slices.get(each.spec.name)
         if record is None or record.status is not WorkerStatus.READY:
-            lost = self._holdings.lost.get(each.spec.domain)
+            lost = self._observed.lost.get(each.spec.domain)
             state = "not there" if record is None else record.status.value
             sentence = f"the worker of slice {name} is {f'lost: {lost}' if lost else state}"
             yield Difference(sentence, name, None, record is not None and self._is_hopeless(record))
@@ -134,7 +134,7 @@ class Reconciling:
         """Return whether a slice has no worker, and none is to be expected."""
         if record.status is WorkerStatus.READY:
             return False
-        return record.spec.domain in self._holdings.lost or record.failures >= START_TRIES
+        return record.spec.domain in self._observed.lost or record.failures >= START_TRIES
 
     # steps, in the order in which they are taken
 
@@ -145,15 +145,15 @@ class Reconciling:
         """
         commands: list[Command] = []
         for name, model in models.items():
-            told = self._holdings.models.get(name)
-            back = self._holdings.retiring.pop(name, None) is not None
+            told = self._observed.models.get(name)
+            back = self._observed.retiring.pop(name, None) is not None
             if told == model and not back:
                 continue
             if told is not None and told.revision != model.revision and not back:
                 continue
             commands.append(self._tell(model))
             moved = told is not None and _but_for_place(told, model) == model
-            for record, replica in self._holdings.replicas():
+            for record, replica in self._observed.replicas():
                 if replica.model == name and replica.served.revision == model.revision:
                     replica.served, replica.sweep.slo_us = model, model.slo_us
                     if replica.status is ReplicaStatus.READY and not moved:
@@ -161,13 +161,13 @@ class Reconciling:
         return commands
 
     def _tell(self, model: ServedModel) -> ServeModel:
-        self._holdings.models[model.name] = model
+        self._observed.models[model.name] = model
         return ServeModel(model)
 
     def _bring(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         """Start the worker of a desired slice, or load the missing replicas there."""
         record = self._slices.setdefault(each.spec.name, SliceRecord(each.spec))
-        if record.status is WorkerStatus.STOPPED and each.spec.domain not in self._holdings.lost:
+        if record.status is WorkerStatus.STOPPED and each.spec.domain not in self._observed.lost:
             return [start(record, now_us)]
         self._enter(record, each, models)
         if record.status is not WorkerStatus.READY or each.spec.memory_bytes:
@@ -185,10 +185,10 @@ class Reconciling:
         new = [
             (models[one.model], one.variant) for key, one in _index(each, models).items() if key not in there
         ]
-        known = self._holdings.profile
+        known = self._observed.profile
         unknown = sum(known(record.spec, model.name, variant) is None for model, variant in new)
         for model, variant in new:
-            self._holdings.add(record, model, variant, unknown)
+            self._observed.add(record, model, variant, unknown)
 
     def _route(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         """Send batches to the replicas that stand by and are desired as routed."""
@@ -198,7 +198,7 @@ class Reconciling:
             model, found = models[desired.model], there.get(key)
             if found is None or found.status is not ReplicaStatus.STANDING or not desired.routed:
                 continue
-            if self._holdings.models[desired.model] != model:
+            if self._observed.models[desired.model] != model:
                 commands.append(self._tell(model))
             found.status = ReplicaStatus.READY
             commands.append(route(record, found))
@@ -242,7 +242,7 @@ class Reconciling:
     def _still_answers(self, model: str, current: DesiredState) -> bool:
         """Return whether a model is no longer desired, but has open requests."""
         leaving = all(each.name != model for each in current.models)
-        return leaving and not self._holdings.retiring.get(model, False)
+        return leaving and not self._observed.retiring.get(model, False)
 
     def _cover(self, model: str, current: DesiredState) -> "_Cover":
         """Return whether a replica of a model may go.
@@ -252,7 +252,7 @@ class Reconciling:
         """
         served = next((each for each in current.models if each.name == model), None)
         if served is None:
-            return _Cover.THERE if self._holdings.retiring.get(model, False) else _Cover.COMING
+            return _Cover.THERE if self._observed.retiring.get(model, False) else _Cover.COMING
         desired = [
             (self._slices[each.spec.name], one)
             for each in current.slices
@@ -270,13 +270,13 @@ class Reconciling:
 
     def _retire(self, models: Mapping[str, ServedModel]) -> list[Command]:
         """Retire the models that are not desired any more."""
-        holdings, commands = self._holdings, list[Command]()
-        for name in [name for name in holdings.models if name not in models]:
-            if name not in holdings.retiring:
-                holdings.retiring[name] = False
+        observed, commands = self._observed, list[Command]()
+        for name in [name for name in observed.models if name not in models]:
+            if name not in observed.retiring:
+                observed.retiring[name] = False
                 commands.append(RetireModel(name))
-            elif holdings.retiring[name] and not any(each.model == name for _, each in holdings.replicas()):
-                del holdings.retiring[name], holdings.models[name]
+            elif observed.retiring[name] and not any(each.model == name for _, each in observed.replicas()):
+                del observed.retiring[name], observed.models[name]
                 commands.append(ForgetModel(name))
         return commands
 

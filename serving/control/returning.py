@@ -24,12 +24,12 @@ SHIFT_US = 50_000
 class Returning:
     """The expected returns on all slices, except on-demand ones (see `serving/control/on_demand.py`)."""
 
-    def __init__(self, holdings: ObservedState, scales: Callable[[str], bool]) -> None:
+    def __init__(self, observed: ObservedState, scales: Callable[[str], bool]) -> None:
         """Keep what the returns depend on. `scales`: whether the autoscaler places a model.
 
         If it does, it says itself when none will come.
         """
-        self._holdings = holdings
+        self._observed = observed
         self._scales = scales
         self._said_us: dict[Key, int] = {}  # when the scheduler expects each
 
@@ -45,7 +45,7 @@ class Returning:
         commands: list[Command] = []
         for key in keys:
             back_us = self._back_us(key, now_us)
-            if back_us < NEVER_US and key[0] in self._holdings.models:
+            if back_us < NEVER_US and key[0] in self._observed.models:
                 self._said_us[key] = back_us
                 commands.append(Expect(*key, back_us))
         return commands
@@ -55,8 +55,8 @@ class Returning:
         commands: list[Command] = []
         for key, said_us in [*self._said_us.items()]:
             model, variant = key
-            routed = any(each.variant == variant for each in self._holdings.routed(model))
-            if routed or model not in self._holdings.models or key in self._lent():
+            routed = any(each.variant == variant for each in self._observed.routed(model))
+            if routed or model not in self._observed.models or key in self._lent():
                 del self._said_us[key]
                 continue
             back_us = self._back_us(key, now_us)
@@ -71,7 +71,7 @@ class Returning:
         """Return the variants that a slice with too little memory loads on demand."""
         return {
             (each.model, each.variant)
-            for record, each in self._holdings.replicas()
+            for record, each in self._observed.replicas()
             if record.spec.memory_bytes
         }
 
@@ -80,7 +80,7 @@ class Returning:
         return min(
             (
                 _planned_us(record, each, now_us)
-                for record, each in self._holdings.replicas()
+                for record, each in self._observed.replicas()
                 if (each.model, each.variant) == key
                 and each.status is not ReplicaStatus.READY
                 and not record.spec.memory_bytes

@@ -13,7 +13,7 @@ class RolloutState(StrEnum):
 
     STEADY = "steady"
     MOVING = "moving"
-    TURNING_BACK = "turning back"
+    TURNING_BACK = "rolling back"
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,13 +57,13 @@ sixty possible slices takes 0.4 ms.
 class Scaling:
     """The scaling of all models with `replicas`."""
 
-    def __init__(self, holdings: ObservedState, rules: Rules, kind_of: Callable[[SliceSpec], str]) -> None:
+    def __init__(self, observed: ObservedState, rules: Rules, kind_of: Callable[[SliceSpec], str]) -> None:
         self._spec = rules.scaling
         self._create = rules.create
         self.due_us = NEVER_US
         self.cordon = Cordon()
-        self._holdings = holdings
-        self._capacities = Capacities(holdings)
+        self._observed = observed
+        self._capacities = Capacities(observed)
         self._kind_of = kind_of
         self._models: dict[str, ScalingState] = {}
         self._current: DesiredState | None = None
@@ -84,7 +84,7 @@ class Scaling:
 
     def held(self) -> dict[str, SliceSpec]:
         """Return the slices that cost money, with scaled models on them or not."""
-        return self._holdings.held()
+        return self._observed.held()
 
     @property
     def cost_per_hour(self) -> float:
@@ -101,7 +101,7 @@ class Scaling:
         current = self._current
         if current is None:
             return {}
-        slices = self._holdings.slices
+        slices = self._observed.slices
         return {
             name: standing(each, self._models[name], slices, len(self._topology.specs(name)))
             for name, each in self._served(current).items()
@@ -137,7 +137,7 @@ class Scaling:
             if now_us - scaled.decided_us >= scaled.policy.period_us - LOOK_US // 2:
                 model = served[each.model]
                 ground = self._ground(model)
-                wish = scaled.policy.decide(view(model, scaled, ground, self._holdings.slices, now_us))
+                wish = scaled.policy.decide(view(model, scaled, ground, self._observed.slices, now_us))
                 self._stale |= handed(wish) != handed(scaled.wish)
                 scaled.wish, scaled.before, scaled.decided_us = wish, each, now_us
         if now_us - self._claimed_us >= DIVIDE_US:
@@ -193,7 +193,7 @@ class Scaling:
         if not self._models:
             return []
         commands: list[Command] = []
-        if self.cordon.bar(self._models, self._holdings.slices, now_us):
+        if self.cordon.bar(self._models, self._observed.slices, now_us):
             self.changed()
         self._note_starts(now_us)
         if self._stale:
@@ -240,7 +240,7 @@ class Scaling:
             del self._models[name]
         for name, model in served.items():
             if name not in self._models and model.replicas is not None:
-                names, slices = (each.name for each in self._topology.specs(name)), self._holdings.slices
+                names, slices = (each.name for each in self._topology.specs(name)), self._observed.slices
                 there = tuple(each for each in names if is_ready(slices, each, name))
                 count = max(model.replicas.least, 1, len(there))
                 wish = Wish(count, "it has just come: what it is asked is not known yet")
@@ -263,7 +263,7 @@ class Scaling:
         places = {
             name: Priced(name, 0.0 if name in fixed else spec.price)
             for name, spec in specs.items()
-            if spec.domain not in self._holdings.lost
+            if spec.domain not in self._observed.lost
         }
         claims = []
         for name, model in self._served(current).items():
@@ -334,14 +334,14 @@ class Scaling:
     def _bridges(self, scaled: ScalingState) -> bool:
         """Return whether a replica that stands by gets batches: until the assigned ones are ready, if any."""
         coming = len(scaled.asked_us)
-        pressed = scaled.wish.count > 0 and coming == len(scaled.slices)
-        return pressed or (coming > 0 and scaled.wish.pressure > 1)
+        overloaded = scaled.wish.count > 0 and coming == len(scaled.slices)
+        return overloaded or (coming > 0 and scaled.wish.pressure > 1)
 
     def _note_starts(self, now_us: int) -> None:
         """Record the slices that have become ready; they need no bridge any more."""
         for model, scaled in self._models.items():
             for name in [*scaled.asked_us]:
-                if is_ready(self._holdings.slices, name, model):
+                if is_ready(self._observed.slices, name, model):
                     scaled.started(name, now_us)
                     self._stale = True
 
@@ -351,9 +351,9 @@ class Scaling:
         The scheduler hears that before it is so, and when the model will be on a slice. It also hears that a
         model needs a slice but none is available.
         """
-        if model.name not in self._holdings.models:
+        if model.name not in self._observed.models:
             return []
-        within_us = load_us(self._holdings.slices, scaled, model.name)
+        within_us = load_us(self._observed.slices, scaled, model.name)
         if scaled.slices:
             was_cold, scaled.cold_us = scaled.cold_us is not None, None
             expected = [Expect(model.name, variant, now_us + within_us) for variant in model.variants]
@@ -378,7 +378,7 @@ class Scaling:
 
     def _task(self, current: DesiredState) -> ScalingTask:
         """Return the input of the slow plan."""
-        lost = self._holdings.lost
+        lost = self._observed.lost
         there = [each.spec for each in current.slices if each.spec.domain not in lost]
         held = {each.spec.name for each in current.slices if self.stays(each)}
         kinds: dict[str, str] = {}

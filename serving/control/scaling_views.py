@@ -98,7 +98,7 @@ def claim(
 
 
 def bounds(model: ServedModel, there: int) -> tuple[int, int]:
-    """Return the fewest and the most replicas that a model should have, if there are slices for so many."""
+    """Return the fewest and the most replicas that a model should have, if there are enough slices."""
     spec = model.replicas
     least = spec.least if spec is not None else 0
     return least, max(spec.most if spec is not None and spec.most is not None else there, least)

@@ -64,7 +64,7 @@ class Sparing:
         self._until_us.pop(place_of(slice_name), None)
 
     def expire(self, now_us: int) -> None:
-        """End the spares whose time is over."""
+        """End the spares that have run out of time."""
         self._until_us = {name: until_us for name, until_us in self._until_us.items() if until_us > now_us}
 
     def added(self, current: DesiredState) -> DesiredState:

@@ -22,11 +22,11 @@ PATIENCE = 2
 
 
 class Trials:
-    """The first loads of all replicas that `holdings` is to have."""
+    """The first loads of all replicas that `observed` is to have."""
 
-    def __init__(self, holdings: ObservedState) -> None:
-        self._slices = holdings.slices
-        self._lost = holdings.lost
+    def __init__(self, observed: ObservedState) -> None:
+        self._slices = observed.slices
+        self._lost = observed.lost
         self._loaded: dict[Key, int] = {}  # microseconds of the load; the latest last
         self._places: dict[Key, str] = {}  # for variants never loaded: the process that goes first
         self._deadly = set[str]()

@@ -45,11 +45,11 @@ class DecisionTerms:
 
 @dataclass(frozen=True)
 class Decision:
-    """`plan`: the best that was found, with its `prediction`; `verdict`: whether it takes the place of what
-    is there, and why; `moves` and `transition`: from here to there.
+    """`plan`: the best that was found, with its `prediction`. `verdict`: whether it takes the place of what
+    is there, and why. `moves` and `transition`: from here to there.
 
-    `before`: the prediction of what is there, None where nothing is. `tightened`: sentences on who was given
-    more room. `refused`: why the plan is not to be carried out, empty where it may be.
+    `before`: the prediction of what is there, None if nothing is. `tightened`: sentences on which models were
+    given more room. `refused`: why the plan must not be carried out, empty if it may be.
     """
 
     plan: PlacementPlan
@@ -91,7 +91,7 @@ def decide(
 def _search(
     task: PlanningTask, terms: DecisionTerms, solve: Solve, advance: Advance | None
 ) -> tuple[PlacementPlan, Prediction, list[str]]:
-    """Return the first plan of which the simulator finds that no model misses its SLO, else the last."""
+    """Return the first plan with which, in the simulator, no model misses its SLO; else the last."""
     problem, tightened = task.problem, list[str]()
     plan = solve(Task(problem, task.current, terms.limit_s))
     prediction = predict(task, plan.placement, terms.seconds, terms.seed, advance)
@@ -118,7 +118,7 @@ def solve_here(task: Task) -> PlacementPlan:
 
 
 def missed(prediction: Prediction, aim: float) -> list[str]:
-    """Return the models of whose requests fewer than `aim` are foretold to be in time."""
+    """Return the models with fewer than `aim` of their requests predicted to be in time."""
     return [
         name
         for name, each in prediction.models.items()

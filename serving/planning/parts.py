@@ -58,7 +58,8 @@ class PlacementPart:
 
 
 def placed(problem: PlacementProblem, placement: Placement) -> list[Placed]:
-    """Return its slices, named DEVICE/SHARE@START; those whose names would be the same are numbered."""
+    """Return the placement's slices, named DEVICE/SHARE@START; slices that would have the same name are
+    numbered."""
     found: list[Placed] = []
     seen: Counter[str] = Counter()
     for device, slots in placement.items():
@@ -75,12 +76,12 @@ def placed(problem: PlacementProblem, placement: Placement) -> list[Placed]:
 def cut(
     problem: PlacementProblem, placement: Placement, rates: Mapping[str, float], seconds: float
 ) -> tuple[list[PlacementPart], list[str]]:
-    """(what is simulated, those models first that have least to spare; the models that are left out).
+    """Return what is simulated, the models with least to spare first, and the models that are left out.
 
     Each part is simulated for `seconds` or until REQUESTS_MIN of each of its models came. All parts have the
-    same share of WORK_MAX, but those that need less leave theirs to the others. One that would take more is
-    cut short, to SECONDS_MIN, then thinned out. Of those that take more even so there are as many as WORK_MAX
-    allows, the scarcest always, however short.
+    same share of WORK_MAX, but parts that need less leave theirs to the others. A part that would take more
+    is cut short, to SECONDS_MIN, then thinned out. Of parts that take more even so, as many are kept as
+    WORK_MAX allows, the scarcest always, however short.
     """
     there = capacities(placement)
 
@@ -114,7 +115,8 @@ def cut(
 
 
 def _components(slices: Iterable[Placed]) -> Iterator[tuple[list[str], tuple[Placed, ...]]]:
-    """(models, their slices) of each set of models that no slice connects with others; in order."""
+    """Yield the models, with their slices, of each set of models that no slice connects with others; in
+    order."""
     parents: dict[str, str] = {}
 
     def root(model: str) -> str:
@@ -134,7 +136,7 @@ def _components(slices: Iterable[Placed]) -> Iterator[tuple[list[str], tuple[Pla
 
 
 def _seconds(models: Iterable[str], rates: Mapping[str, float], seconds: float) -> float:
-    """So long that each model that is asked for has enough requests."""
+    """Return a time in which each model that is asked for has enough requests."""
     slowest = min((rates[model] for model in models if rates.get(model, 0.0) > 0), default=0.0)
     return max(seconds, min(REQUESTS_MIN / slowest, SECONDS_MAX)) if slowest else seconds
 
@@ -154,7 +156,7 @@ def _shares(
 def _fitted(
     part: PlacementPart, rates: Mapping[str, float], work_max: float, seconds_min: float
 ) -> PlacementPart:
-    """As much of it as the work allows: for a shorter time, then with fewer slices."""
+    """Return as much of the part as the work allows: for a shorter time, then with fewer slices."""
     needed = part.work(rates)
     if needed <= work_max:
         return part
@@ -169,8 +171,8 @@ def _fitted(
 
 
 def _thinned(part: PlacementPart, share: float) -> PlacementPart:
-    """About that share of each model's slices, every n-th of those that it has for itself: all that it shares
-    with others stay, and REPLICAS_MIN in all if it has so many."""
+    """Return the part with about that share of each model's slices, every n-th of those that it has for
+    itself. All slices that it shares with others stay, and REPLICAS_MIN in all if it has enough."""
     alone: dict[str, list[Placed]] = defaultdict(list)
     shared: Counter[str] = Counter()
     for each in part.slices:

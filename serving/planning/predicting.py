@@ -50,9 +50,9 @@ class Foretold:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """`models`: those that are asked for, by name; `busy`: by slice, the share of its time that it computes;
-    `scaled`: sentences on what was simulated in part; `left_out`: models that were not, of which `models` and
-    `busy` say nothing."""
+    """`models`: the models that are asked for, by name; `busy`: by slice, the share of its time that it
+    computes. `scaled`: sentences on what was simulated in part. `left_out`: models that were not simulated;
+    `models` and `busy` say nothing of them."""
 
     models: Mapping[str, Foretold]
     busy: Mapping[str, float]
@@ -98,7 +98,7 @@ def _play(
     advance: Advance,
     into: tuple[dict[str, Foretold], dict[str, float]],
 ) -> None:
-    """One part: its models' figures and its slices' load, added to those `into`."""
+    """Simulate one part; add its models' figures and its slices' load to those of `into`."""
     site = _site(task, part)
     span = Span(site.settle_us, int(part.seconds * 1e6) + 1)
     run = Chronicle(site, NoisyDevice(truths_of(site.residents), PHYSICS, seed))
@@ -159,7 +159,8 @@ def _latency(resident: PlacedReplica, slowdown: float, known: dict[tuple[Option,
 
 
 def _arrivals(task: PlanningTask, site: Site, part: PlacementPart, seed: int) -> Iterable[Arrival]:
-    """Return each model's are its own, whatever else is in the part. Rows are of the largest size."""
+    """Return the arrivals of a part. Each model's are its own, whatever else is in the part. Rows are of the
+    largest size."""
     places = {model.name: place for place, model in enumerate(task.models)}
     streams = []
     for number, model in enumerate(site.served):
@@ -187,7 +188,7 @@ def _told(arrivals: Iterable[Arrival], site: Site, seconds: float, advance: Adva
 
 
 def _scaled(models: Mapping[str, Foretold], left_out: Sequence[str]) -> Iterator[str]:
-    """What was not simulated as a whole."""
+    """Yield sentences on what was not simulated as a whole."""
     for name, each in models.items():
         if 0 < each.share < 1:
             yield f"of {name} {each.share:.2g} of the rate and of the replicas was simulated"

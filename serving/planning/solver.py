@@ -50,7 +50,7 @@ class Solver:
         return VirtualPlan(last, tuple(by))
 
     def _left(self, facts: Facts) -> PlacementProblem:
-        """Return the problem without lost devices; a model whose loads fail on a device has none of its
+        """Return the problem without lost devices; a model with loads that fail on a device has none of its
         kind."""
         kind_of = {device: pool.kind for device, pool in self.problem.pool_of.items()}
         failing = {(kind_of[device], model, None) for device, model in facts.failing}

@@ -48,10 +48,10 @@ def queue_fault(backlog: QueueLength, rows: int, limits: Limits) -> Outcome | No
 
 
 def allot(demands: Sequence[FlowDemand], room: float) -> list[float]:
-    """Return what each demand gets of `room` slices, in their order: never more than its need.
+    """Return how much of `room` slices each demand gets, in their order: never more than its need.
 
-    The highest priority first; within one, by water-filling: whoever needs less than its weighted share
-    gets its need, and what that leaves is split among the others by weight.
+    Serve the highest priority first, and within a priority by water-filling. A demand that needs less than
+    its weighted share gets its need. The others split the rest by weight.
     """
     given = [0.0] * len(demands)
     by_priority = sorted(range(len(demands)), key=lambda i: -demands[i].priority)
@@ -75,7 +75,7 @@ class Thinning:
         self._credit = 0.0
 
     def admit(self, rows: int, share: float) -> bool:
-        """Return whether this request may pass, of a flow of which `share` (0..1) may; counts it."""
+        """Return whether this request may pass, if `share` (0..1) of its flow may; count the request."""
         self._credit += share * rows
         if self._credit <= 0:
             return False

@@ -20,16 +20,18 @@ def decide(
     used: Sequence[float] | None = None,
     elsewhere_us: Sequence[int] | None = None,
 ) -> tuple[int, int]:
-    """(index of the choice to run now or -1, instant at which to ask again). `used`: in overload, the slices'
-    time that each choice's model has had, over what it is entitled to. `elsewhere_us`: when the next slice is
-    free that may run each choice, if any other may: what can start there in time is not made late here.
+    """Return the index of the choice to run now (or -1) and the instant at which to ask again. `used`: in
+    overload, the slice time that each choice's model has had, divided by its entitlement. `elsewhere_us`:
+    when the next other slice that may run each choice is free, if there is any. A choice that can start there
+    in time is not made late here.
 
-    `choices` have lanes. Of those that may not or need not wait any longer, the one with the least latest
-    start: a long batch of a loose SLO is not put behind a short one that could still wait. One that may wait
-    goes first where the batch that would run now would make it late: batches are not interrupted. Of those
-    that are sheltered, one that could wait no longer goes before one that is not, and in overload of all that
-    could not, the one that has had least: there is always a head at its last moment then, and a model of few
-    rows or of long batches would never have its turn (DyBatch, CCGRID 2020, shares a device so).
+    `choices` have lanes. Among choices that may not or need not wait any longer, the least latest start wins.
+    So a long batch of a loose SLO is not put behind a short one that could still wait. A choice that may wait
+    goes first if the batch that would run now would make it late: batches are not interrupted. Among choices
+    that could wait no longer, a protected one goes before the others. In overload, among all that could wait
+    no longer, the model that has had the least time goes first. Some head is always at its last moment then,
+    and a model of few rows or of long batches would never have its turn. DyBatch (CCGRID 2020) shares a
+    device in this way.
     """
     ready = [index for index, choice in enumerate(choices) if not choice.patient]
     waiting = [index for index, choice in enumerate(choices) if choice.patient]
@@ -43,10 +45,10 @@ def decide(
     end_us = now_us + choices[first].latency_us
     ends = _ends(end_us, len(choices), elsewhere_us)
     late = [index for index, choice in enumerate(choices) if choice.latest_start_us < ends[index]]
-    sheltered = [index for index in late if choices[index].sheltered]
-    if sheltered and not choices[first].sheltered:
-        return _most_urgent(choices, sheltered), wake_us
-    if used is not None and len(late) > 1 and not sheltered:
+    protected = [index for index in late if choices[index].protected]
+    if protected and not choices[first].protected:
+        return _most_urgent(choices, protected), wake_us
+    if used is not None and len(late) > 1 and not protected:
         return min(late, key=lambda index: (used[index], index)), wake_us
     return _most_urgent(choices, ready + [index for index in waiting if starts[index] < ends[index]]), wake_us
 

@@ -22,7 +22,7 @@ class ArrivalSlack:
         self.rate = 0.0
 
     def add(self, patience_us: float, now_us: int) -> None:
-        """A request came that could have waited so long."""
+        """Note that a request came that could have waited for `patience_us`."""
         self._latest.append((now_us, patience_us))
         self._requests.add(1, now_us)
 

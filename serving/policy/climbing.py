@@ -30,8 +30,8 @@ class Climber:
 
 
 def climb(climbers: Sequence[Climber], room: float) -> list[float]:
-    """Return what a row of each may take of a slice's time, in `room` slices: inf where nothing holds it
-    back, 0 where they cannot even carry the quickest variants of all."""
+    """Return how much of a slice's time a row of each climber may take, in `room` slices. It is inf if
+    nothing holds the climber back, and 0 if the slices cannot even carry the quickest variants of all."""
     afford = [inf] * len(climbers)
     left = room
     steps: list[tuple[float, int, int, int]] = []  # (least merit for its time first), climber, from, to
@@ -82,7 +82,7 @@ class Allowance:
         self._since_us = 0
 
     def update(self, afford_us: float, now_us: int) -> None:
-        """So much may be spent by the load of this moment."""
+        """Update with what the load of this moment may spend: a fall counts at once, a rise after RISE_US."""
         if afford_us <= self.afford_us:
             self.afford_us = afford_us
             self._least_us, self._since_us = inf, now_us

@@ -23,5 +23,6 @@ def cost_per_hour(prices: Mapping[str, float], busy: Mapping[str, Mapping[str, f
 
 
 def cost_per_million(per_hour: float, good_rate: float) -> float:
-    """Of a million requests answered in time, at `good_rate` of them a second; nan where there is none."""
+    """Return the cost of a million requests answered in time, at `good_rate` of them a second; nan if there
+    are none."""
     return per_hour / 3600 / good_rate * 1e6 if good_rate else float("nan")

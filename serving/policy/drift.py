@@ -47,7 +47,7 @@ Key = tuple[int, int]
 
 
 class Factor(NamedTuple):
-    """What so many `batches` of about so many `rows` took over the profile, in the median."""
+    """The median ratio of what `batches` batches of about `rows` rows took to the profile."""
 
     rows: int
     ratio: float
@@ -67,13 +67,13 @@ class Drift:
         self._looked_us = 0
 
     def add(self, rows: int, size: int, compute_us: int, beside: bool = False, ran: int = WARM) -> bool:
-        """Return a batch was computed; whether it is time to `look`."""
+        """Note that a batch was computed; return whether it is time to `look`."""
         self._samples.append((rows, size, compute_us, beside, ran))
         self._count += 1
         return self._count % LOOK_EVERY == 0 and len(self._samples) >= LOOK_EVERY
 
     def forget(self, newest: int) -> None:
-        """The level has changed: only the newest batches are of today."""
+        """Keep only the `newest` batches and forget all factors: the level has changed."""
         while len(self._samples) > newest:
             self._samples.popleft()
         self._known.clear()
@@ -89,7 +89,7 @@ class Drift:
         return median(rows[-newest:]) > LARGER * before[9 * (len(before) - 1) // 10]
 
     def is_proven(self, rows: int, measured_size: int) -> bool:
-        """Return whether batches of about so many rows, or of more, have lately shown what they take."""
+        """Return whether batches of about `rows` rows, or of more, have lately shown what they take."""
         return self._ran(rows, measured_size, MEMORY_US)
 
     def is_tried(self, rows: int, measured_size: int) -> bool:
@@ -164,7 +164,8 @@ class Drift:
         return weights >= ENOUGH and abs(total / weights) > log(1 + TOLERANCE)
 
     def _remembered(self, profiled: Latency, now_us: int) -> dict[Key, Factor]:
-        """Return the factors of sizes that run, and of those that did a while ago, as if at today's level."""
+        """Return the factors of sizes that run now, and of sizes that ran a while ago, as if at today's
+        level."""
         ratios = self._evened(self.ratios(profiled))
         factors = self._factors(profiled, ratios)
         level = median(ratios)
@@ -175,8 +176,8 @@ class Drift:
         return {**before, **factors}
 
     def _bounds(self, latency: Latency) -> dict[int, tuple[int, float]]:
-        """By measured size: the rows of the largest batches that often ran lately, and what such a row took;
-        not of sizes of which a larger batch is remembered."""
+        """Return, by measured size, the rows of the largest batches that often ran lately, and what such a
+        row took. Leave out a size if a larger batch of it is remembered."""
         found: dict[int, tuple[int, float]] = {}
         by_step: dict[Key, list[tuple[int, float]]] = {}
         for (rows, size, _, _, _), ratio in zip(self._samples, self.ratios(latency), strict=True):
@@ -196,14 +197,15 @@ class Drift:
         return self._samples
 
     def ratios(self, latency: Latency) -> list[float]:
-        """Return what the batches took over what `latency` says, the oldest first."""
+        """Return the ratio of what each batch took to what `latency` predicts, the oldest first."""
         return [
             max(compute_us, 1) / max(latency.predict_us(rows, size), 1.0)
             for rows, size, compute_us, _, _ in self._samples
         ]
 
     def _evened(self, ratios: list[float]) -> list[float]:
-        """As if all had run alone: what neighbours cost is a matter of level (`Residuals`), not of shape."""
+        """Return the ratios as if all batches had run alone: what neighbours cost is a matter of level
+        (`Residuals`), not of shape."""
         split: tuple[list[float], list[float]] = ([], [])
         for ratio, (_, _, _, beside, _) in zip(ratios, self._samples, strict=True):
             split[beside].append(ratio)
@@ -238,7 +240,8 @@ def _doublings(rows: int, most: int) -> Iterator[int]:
 
 
 def _factor_at(factors: Mapping[Key, Factor], size: int, rows: int) -> float:
-    """That of batches of so many rows, between those that have run; of this size bucket, else of all."""
+    """Return the factor of batches of `rows` rows, interpolated between batches that have run: of this size
+    bucket, else the median of all."""
     own = sorted([each for (bucket, _), each in factors.items() if bucket == size])
     if not own:
         return median([each.ratio for each in factors.values()])

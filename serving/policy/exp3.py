@@ -15,7 +15,7 @@ class Exp3:
     __slots__ = ("_shares", "plays")
 
     def __init__(self, arms: int) -> None:
-        """ValueError where there are no arms."""
+        """Start with equal shares. Raises ValueError if there are no arms."""
         self._shares = Shares(arms, arms / 2)
         self.plays = [0] * arms
 
@@ -25,8 +25,8 @@ class Exp3:
         return self._shares.rounds
 
     def probabilities(self, allowed: Sequence[bool] = ()) -> list[float]:
-        """Of playing each arm; 0 for those that are not `allowed` (all are where it is empty). ValueError
-        where none is."""
+        """Return the probability of playing each arm; 0 for arms that are not `allowed` (all are if it is
+        empty). Raises ValueError if no arm may be played."""
         shares = self._shares.shares()
         if allowed:
             shares = [share if may else 0.0 for share, may in zip(shares, allowed, strict=True)]
@@ -50,8 +50,9 @@ class Exp3:
         return arm, probabilities[arm]
 
     def learn(self, arm: int, loss: float, probability: float, allowed: Sequence[bool] = ()) -> None:
-        """What a play cost. `probability`: with which it was drawn, among the arms that were `allowed` then:
-        divided by it, the loss is an unbiased estimate of the arm's. The others sleep."""
+        """Learn what a play of `arm` cost. `probability`: the probability of its draw, among the arms that
+        were `allowed` then. Divided by it, the loss is an unbiased estimate of the arm's loss. Arms that were
+        not allowed sleep."""
         awake = [each for each in range(len(self._shares)) if not allowed or allowed[each]]
         estimates = dict.fromkeys(awake, 0.0)
         estimates[arm] = loss / probability

@@ -16,7 +16,7 @@ class Exp4:
     __slots__ = ("_shares",)
 
     def __init__(self, members: int) -> None:
-        """ValueError where there are no members."""
+        """Start with equal weights. Raises ValueError if there are no members."""
         self._shares = Shares(members, _VARIANCE)
 
     @property
@@ -25,17 +25,17 @@ class Exp4:
         return self._shares.rounds
 
     def weights(self) -> list[float]:
-        """Of the members' votes, 1 in all."""
+        """Return the weights of the members' votes, 1 in all."""
         return self._shares.shares()
 
     def learn(self, losses: Mapping[int, float]) -> None:
-        """What an answer would have cost with each member that took part; others keep their weight. Nothing
-        where none did."""
+        """Learn what an answer would have cost with each member that took part; other members keep their
+        weight. Do nothing if no member took part."""
         if losses:
             self._shares.lower(losses)
 
 
 def exp4_regret_max(rounds: int, members: int) -> float:
-    """Return the bound on the regret to the best member, of who draws a member by its weight; all of them
-    answer."""
+    """Return the bound on the regret to the best member, if members are drawn by their weights and all of
+    them answer."""
     return regret_max(rounds, members, _VARIANCE)

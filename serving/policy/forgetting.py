@@ -19,15 +19,15 @@ one five arms change places within some thousand rounds (`python -m loadtests.le
 class Shares:
     """The shares of `arms` weights, 1 in all, equal at first.
 
-    Where an arm's estimated losses are unbiased, and `variance` bounds the expectation of half the sum of
-    share times squared estimate (arms / 2 for a bandit, 1/8 where all losses are seen), then the expected
-    loss of who draws by these shares is above that of any arm by at most `regret_max`.
+    Assume that an arm's estimated losses are unbiased, and that `variance` bounds the expectation of half the
+    sum of share times squared estimate. `variance` is arms / 2 for a bandit, 1/8 if all losses are seen. Then
+    the expected loss of a draw by these shares is above any arm's loss by at most `regret_max`.
     """
 
     __slots__ = ("_logs", "_variance", "rounds")
 
     def __init__(self, arms: int, variance: float) -> None:
-        """ValueError where there are no arms."""
+        """Start with equal shares. Raises ValueError if there are no arms."""
         if arms < 1:
             raise ValueError("there must be an arm to learn of")
         self._logs = [-log(arms)] * arms  # losses over small probabilities are large: weights would vanish
@@ -38,12 +38,12 @@ class Shares:
         return len(self._logs)
 
     def shares(self) -> list[float]:
-        """Of each arm."""
+        """Return the share of each arm."""
         return [exp(each) for each in self._logs]
 
     def lower(self, losses: Mapping[int, float]) -> None:
-        """A round is over: `losses` (0 or more, by arm) are what was seen, or estimated. Arms that are not
-        among them sleep, and keep their share (Freund, Schapire, Singer and Warmuth, STOC 1997)."""
+        """Lower the shares at the end of a round by its `losses` (0 or more, by arm), seen or estimated. Arms
+        without a loss sleep, and keep their share (Freund, Schapire, Singer and Warmuth, STOC 1997)."""
         horizon = horizon_of(self.rounds)
         eta = rate_of(len(self), horizon, self._variance)
         logs = self._logs
@@ -61,7 +61,7 @@ class Shares:
 
 
 def horizon_of(rounds: int) -> int:
-    """Return what is planned for after so many rounds: from any power of two on for twice as many."""
+    """Return the horizon planned for after `rounds` rounds: from any power of two on, twice that power."""
     return min(max(HORIZON_FIRST, 1 << rounds.bit_length()), HORIZON_MAX)
 
 
@@ -71,11 +71,11 @@ def rate_of(arms: int, horizon: int, variance: float) -> float:
 
 
 def regret_max(rounds: int, arms: int, variance: float) -> float:
-    """Return the bound on the expected regret after so many rounds, to any one arm.
+    """Return the bound on the expected regret after `rounds` rounds, to any one arm.
 
-    Of each stretch of one horizon: (ln(1/share) - rounds ln(1 - 1/horizon)) / eta + variance eta rounds,
-    where the share of an arm is never below 1 / (arms horizon). Summed over stretches it also bounds the
-    regret to a sequence of arms that changes only where a stretch begins.
+    For each stretch of one horizon it is (ln(1/share) - rounds ln(1 - 1/horizon)) / eta + variance eta
+    rounds. The share of an arm is never below 1 / (arms horizon). Summed over stretches it also bounds the
+    regret to a sequence of arms that changes only at the start of a stretch.
     """
     total, done = 0.0, 0
     least = log(arms)  # equal shares at first

@@ -23,8 +23,8 @@ LATELY: Final = 200  # batches of the replica: sizes that none of them had say n
 
 
 class Freshness(StrEnum):
-    """What batches say of a profile. INTERFERED: right for a slice whose neighbours are idle, and too fast
-    while they are busy."""
+    """What batches say of a profile. INTERFERED: right for a slice while its neighbours are idle, and too
+    fast while they are busy."""
 
     FRESH = "fresh"
     STALE = "stale"
@@ -32,8 +32,8 @@ class Freshness(StrEnum):
 
 
 def ratio_of(compute_us: float, profiled_us: float, cold: bool) -> float:
-    """Return what a batch took over what is profiled, but for what is explained otherwise. `cold`: it did not
-    follow one of its own variant at once."""
+    """Return the ratio of what a batch took to its profile, without what is explained otherwise. `cold`: it
+    did not follow a batch of its own variant at once."""
     excess_us = compute_us - profiled_us
     if excess_us > 0:
         excess_us = max(excess_us - (COLD_US if cold else WARM_US), 0.0)
@@ -116,8 +116,8 @@ class ProfileWatch:
         self.freshness = Freshness.FRESH
 
     def add(self, rows: int, size: int, ratio: float, beside: bool) -> bool:
-        """Return a batch of a measured size took `ratio` times what is profiled; `beside`: it started beside
-        another slice, else it ran alone from its start to its end. Whether `freshness` has changed."""
+        """Note that a batch of a measured size took `ratio` times the profile; return whether `freshness` has
+        changed. `beside`: it started beside another slice, else it ran alone from its start to its end."""
         self._count += 1
         key = (size << 6 | rows.bit_length()) << 1 | beside
         part = self._parts.get(key)
@@ -142,7 +142,8 @@ class ProfileWatch:
         return max(self._off(), key=lambda ratio: max(ratio, 1 / ratio), default=1.0)
 
     def median(self, beside: bool) -> float | None:
-        """Of the latest batches of all sizes that ran alone, or beside another slice's; None without any."""
+        """Return the median ratio of the latest batches of all sizes that ran alone, or beside another
+        slice's; None without any."""
         window = self._all[beside]
         return window.median if window.ratios else None
 

@@ -69,14 +69,14 @@ class Quantile:
         insort(self._ordered, value)
 
     def drop(self) -> None:
-        """The oldest value leaves."""
+        """Drop the oldest value."""
         value = self._values.popleft()
         self._sum -= value
         del self._ordered[bisect_left(self._ordered, value)]
 
     @property
     def mean(self) -> float:
-        """Of the window, whose values are 0 or more; 0 where it is empty."""
+        """The mean of the window, with values of 0 or more; 0 if it is empty."""
         count = len(self._ordered)
         return max(self._sum, 0.0) / count if count else 0.0  # sums of floats may end just below 0
 
@@ -102,7 +102,7 @@ class Lateness:
         self.value_us: float | None = None
 
     def add(self, late_us: int) -> None:
-        """It came `late_us` after its instant."""
+        """Note that it came `late_us` after its instant."""
         self._window.add(min(late_us, OVERHEAD_US_MAX))
         if len(self._window) >= ENOUGH:
             self.value_us = self._window.value
@@ -133,7 +133,7 @@ class Ratios:
     )
 
     def __init__(self, entries: Iterable[Entry] = (), count: int = 0) -> None:
-        """`count`: of batches that are believed to have been before these."""
+        """Start with `entries`. `count`: batches that are believed to have been before these."""
         self._window = Quantile(WINDOW, QUANTILE)
         self._recent = Quantile(RECENT, RECENT_QUANTILE)
         self._before = Quantile(WINDOW - RECENT, 0.5)  # of the window what is not recent
@@ -152,17 +152,17 @@ class Ratios:
 
     @property
     def enough(self) -> bool:
-        """Whether there were so many that they count."""
+        """Whether there were enough batches for the ratios to count."""
         return self._count >= ENOUGH
 
     def kappa_at(self, share: float) -> float:
-        """As `kappa`, where `share` of the batches, at least half, are to take no longer."""
+        """Return `kappa` for promises that `share` of the batches, at least half, are to keep."""
         if share >= QUANTILE or not self.enough:
             return self.kappa
         return max(min(self._window.at(share), RATIO_MAX), self._recent.at(share))
 
     def excess_at(self, share: float) -> float:
-        """As `excess_us`, likewise."""
+        """Return `excess_us` for promises that `share` of the batches, at least half, are to keep."""
         if share >= QUANTILE or not self.enough:
             return self.excess_us
         return max(self._excess.at(share), self._late.at(share))
@@ -173,8 +173,8 @@ class Ratios:
         return self._excess.mean if self.enough else 0.0
 
     def add(self, ratio: float, prior_us: float, now_us: int) -> int:
-        """Return a batch took `ratio` times its prior of `prior_us`. Where the level has changed: how many of
-        the newest batches are of the new one, else 0."""
+        """Note that a batch took `ratio` times its prior of `prior_us`. Return how many of the newest batches
+        are of a new level if the level has changed, else 0."""
         if len(self._window) == WINDOW:
             self._entries.popleft()
         if len(self._entries) >= RECENT:
@@ -267,21 +267,21 @@ class Residuals:
 
     @property
     def kappa(self) -> float:
-        """For promises, whoever runs beside it."""
+        """The factor for promises, whatever runs beside the batch."""
         return self.kappa_of(EITHER)
 
     @property
     def typical(self) -> float:
-        """For capacity, whoever runs beside it."""
+        """The factor for capacity, whatever runs beside the batch."""
         return self.typical_of(EITHER)
 
     def add(
         self, prior_us: float, compute_us: int, elapsed_us: int | None, beside: bool = False, now_us: int = 0
     ) -> int:
-        """Return a batch of prior latency `prior_us` computed for `compute_us` and was back after
-        `elapsed_us`; None for one that was sent ahead, which cost no time on the way. `beside`: another slice
-        of the device was busy when it started. `now_us`: when it was back. Where the level of what they take
-        has changed: how many of the newest are of the new one, else 0."""
+        """Note that a batch of prior latency `prior_us` computed for `compute_us` and was back after
+        `elapsed_us`. `elapsed_us` is None for a batch that was sent ahead, which cost no time on the way.
+        `beside`: another slice of the device was busy when it started. `now_us`: when it was back. Return how
+        many of the newest batches are of a new level if their level has changed, else 0."""
         since = self._enter(compute_us / max(prior_us, 1.0), beside, max(prior_us, 1.0), now_us)
         if elapsed_us is not None:
             self._overhead.add(min(max(elapsed_us - compute_us, 0), OVERHEAD_US_MAX))
@@ -291,9 +291,9 @@ class Residuals:
     def restart(
         self, ratios: Iterable[tuple[float, bool, float]], now_us: int = 0, sure: bool = False
     ) -> None:
-        """The prior has changed: these are the latest ratios to the new one, the oldest first, each with
-        whether its batch started beside another slice's, and the prior in microseconds. `sure`: they are
-        those of a new level, and count however few they are."""
+        """Start again with a new prior. `ratios`: the latest ratios to it, the oldest first. Each has whether
+        its batch started beside another slice's, and the prior in microseconds. `sure`: they are of a new
+        level, and count however few they are."""
         self._forget(ENOUGH if sure else 0)
         for ratio, beside, prior_us in ratios:
             self._enter(ratio, beside, prior_us, now_us)
@@ -335,7 +335,7 @@ class Doubt:
         self._heard_us = 0
 
     def heard(self, compute_us: int, typical_us: float, now_us: int, quicker: float = FAR_QUICKER) -> None:
-        """A batch is back: a sign of life, unless it shows that the estimate is far too high."""
+        """Note that a batch is back: a sign of life, unless it shows that the estimate is far too high."""
         if quicker * compute_us > typical_us:
             self._heard_us = now_us
 

@@ -30,7 +30,7 @@ class Level(IntEnum):
 
 
 def level_of(held_bytes: int, limit_bytes: int) -> Level:
-    """FULL begins beyond the limit, each other level at its share."""
+    """Return the level: FULL begins beyond the limit, each other level at its share."""
     if held_bytes > limit_bytes:
         return Level.FULL
     if held_bytes >= CUT_SHARE * limit_bytes:
@@ -63,8 +63,8 @@ class Relief:
         self.paused = paused
 
 
-def relieve(holdings: Sequence[HeldMemory], besides_bytes: int, limit_bytes: int) -> Relief:
-    """Return what is to be done now. `holdings`: those whose reader stands still for longest come first;
+def relieve(observed: Sequence[HeldMemory], besides_bytes: int, limit_bytes: int) -> Relief:
+    """Return what is to be done now. `observed`: those whose reader stands still for longest come first;
     `besides_bytes`: what is held that nobody can be made to give back, such as accepted calls.
 
     Only the address that holds most loses anything. The last upload that is read on is not paused: as it
@@ -74,7 +74,7 @@ def relieve(holdings: Sequence[HeldMemory], besides_bytes: int, limit_bytes: int
     totals: dict[str, int] = {}
     places: dict[str, list[int]] = {}
     growing = 0
-    for place, each in enumerate(holdings):
+    for place, each in enumerate(observed):
         held_bytes += each.size_bytes
         growing += each.growing
         totals[each.address] = totals.get(each.address, 0) + each.size_bytes
@@ -83,30 +83,30 @@ def relieve(holdings: Sequence[HeldMemory], besides_bytes: int, limit_bytes: int
     while totals:
         level = level_of(held_bytes, limit_bytes)
         heaviest = max(totals, key=totals.__getitem__)
-        victim = _victim(holdings, places[heaviest], level)
+        victim = _victim(observed, places[heaviest], level)
         if victim < 0:
             break
         ended.append(victim)
         places[heaviest].remove(victim)
-        growing -= holdings[victim].growing
-        held_bytes -= holdings[victim].size_bytes
-        totals[heaviest] -= holdings[victim].size_bytes
+        growing -= observed[victim].growing
+        held_bytes -= observed[victim].size_bytes
+        totals[heaviest] -= observed[victim].size_bytes
         if not places[heaviest]:
             del totals[heaviest]
     if growing < 2 or level_of(held_bytes, limit_bytes) < Level.PAUSE:
         return Relief(ended, -1)
     heaviest = max(totals, key=totals.__getitem__)
-    return Relief(ended, _largest(holdings, [each for each in places[heaviest] if holdings[each].growing]))
+    return Relief(ended, _largest(observed, [each for each in places[heaviest] if observed[each].growing]))
 
 
-def _victim(holdings: Sequence[HeldMemory], places: Sequence[int], level: Level) -> int:
+def _victim(observed: Sequence[HeldMemory], places: Sequence[int], level: Level) -> int:
     """Return the place of what its address loses at that level; -1: nothing."""
     if level is Level.FULL:
-        return _largest(holdings, places)
+        return _largest(observed, places)
     if level is Level.CUT:
-        return next((place for place in places if holdings[place].answer), -1)
+        return next((place for place in places if observed[place].answer), -1)
     return -1
 
 
-def _largest(holdings: Sequence[HeldMemory], places: Sequence[int]) -> int:
-    return max(places, key=lambda place: holdings[place].size_bytes, default=-1)
+def _largest(observed: Sequence[HeldMemory], places: Sequence[int]) -> int:
+    return max(places, key=lambda place: observed[place].size_bytes, default=-1)

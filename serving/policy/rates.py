@@ -39,7 +39,7 @@ class Rate:
         self.last_us = -1  # the last arrival
 
     def add(self, rows: int, now_us: int) -> None:
-        """`rows` arrived together."""
+        """Count `rows` that arrived together."""
         self._rows += rows
         self._squares += rows * rows
         self.last_us = now_us
@@ -58,7 +58,7 @@ class Rate:
         return max(self.recent(now_us), steady)
 
     def recent(self, now_us: int) -> float:
-        """Return the rate of the last half second. For who follows a lull at once."""
+        """Return the rate of the last half second, for callers that follow a lull at once."""
         if self._entered_us < 0:
             return 0.0
         gone_us, age_us = now_us - self._entered_us, max(now_us - self._since_us, YOUNG_US)
@@ -66,8 +66,9 @@ class Rate:
         return quick / (1 - exp(-age_us / QUICK_US))
 
     def surge(self, now_us: int) -> float:
-        """`peak`, or what has surely come of late where that is clearly more. For who sizes batches by it: if
-        it is over as soon, nothing is lost. Who turned requests away by it would lose them."""
+        """Return `peak`, or what has surely come of late if that is clearly more. Batches can be sized by it:
+        if the surge is over as soon, nothing is lost. Requests must not be turned away by it: they would be
+        lost."""
         if self._entered_us < 0:
             return 0.0
         left = exp((self._entered_us - now_us) / SUDDEN_US)
@@ -105,7 +106,7 @@ class SizeRates:
         self._means: dict[int, float] = {}
 
     def count(self, bucket: int, rows: int, now_us: int) -> None:
-        """`rows` of that bucket arrived."""
+        """Count `rows` of that bucket that arrived."""
         rate = self.by_size.get(bucket)
         if rate is None:
             rate = self.by_size[bucket] = Rate()
@@ -117,12 +118,12 @@ class SizeRates:
         return rate.surge(now_us) if rate is not None else 0.0
 
     def ran(self, bucket: int, size: int) -> None:
-        """A batch of that bucket is back, whose largest row was of that size."""
+        """Note that a batch of that bucket is back, with a largest row of that size."""
         if bucket:
             mean = self._means.get(bucket, float(size))
             self._means[bucket] = mean + SIZE_WEIGHT * (size - mean)
 
     def usual(self, bucket: int) -> int:
-        """Return the size of that bucket's batches, as a rule; the bucket itself until one is back."""
+        """Return the usual size of that bucket's batches; the bucket itself until a batch is back."""
         mean = self._means.get(bucket)
         return bucket if mean is None else min(stepped(round(mean)), bucket)

@@ -47,10 +47,10 @@ class Newcomer:
 
 
 class EvictionPolicy(Protocol):
-    """Who goes for whom. It is told who comes."""
+    """Which models are evicted for a newcomer. The policy hears of each model that is loaded."""
 
     def enter(self, key: Key, now_us: int) -> None:
-        """The model is loaded."""
+        """Note that the model is loaded."""
         ...
 
     def choose(
@@ -73,14 +73,15 @@ class ForecastGdsf:
         self._turned_away_us: dict[Key, int] = {}  # first, since it was there
 
     def enter(self, key: Key, now_us: int) -> None:
-        """The model is loaded."""
+        """Note that the model is loaded."""
         self._entered_us[key] = now_us
         self._turned_away_us.pop(key, None)
 
     def choose(
         self, newcomer: Newcomer, residents: Sequence[Candidate], now_us: int
     ) -> Sequence[Candidate] | None:
-        """As the protocol says. Of equals the one goes that has been there longest."""
+        """Return the models to evict, as the protocol says. Of equals, the model goes that has been there
+        longest."""
         ranks = ((one.worth / one.memory_bytes, self._entered_us.get(one.key, 0)) for one in residents)
         victims = least(residents, ranks, newcomer.short_bytes)
         model = newcomer.model

@@ -95,7 +95,7 @@ def affordable(rung: VariantCost, afford_us: float) -> bool:
 
 
 def carrying(rungs: Sequence[VariantCost], first: int, afford_us: float) -> int:
-    """From `first` on, the most accurate rung of which a row takes no more than may be afforded; else the
+    """Return the most accurate rung, from `first` on, on which a row takes no more than `afford_us`; else the
     last."""
     for index in range(first, len(rungs)):
         if affordable(rungs[index], afford_us):
@@ -104,13 +104,13 @@ def carrying(rungs: Sequence[VariantCost], first: int, afford_us: float) -> int:
 
 
 class LaneBacklog:
-    """What waits for a slice when a batch of `lane` is to be formed, and who may come. `slices` take from the
-    model's queue, of which `kin_rows` wait in lanes that may share the batch and `others_rows` in others;
+    """What waits for a slice when a batch of `lane` is formed, and what may come. `slices` take from the
+    model's queue. In it, `kin_rows` wait in lanes that may share the batch, and `others_rows` in others.
     `requests` of it come a microsecond; `guard_us` is for late wake-ups.
 
-    `others`: of each lane that waits here too, of any model, when its first piece has to start at the latest,
-    and when another slice of its model is free. `comers`: of each model here, how long its requests of late
-    could have waited (`Comers`), and when another of its slices is free.
+    `others`: the lanes of any model that wait here too. Each is given by the latest start of its first piece,
+    and when another slice of its model is free. `comers`: by model here, how long its requests of late could
+    have waited (`Comers`), and when another of its slices is free.
     """
 
     __slots__ = (
@@ -134,14 +134,16 @@ class LaneBacklog:
         return len(self.lane.pieces) == 1 and not (self.others or self.others_rows or self.kin_rows)
 
     def rows(self, rung: Rung) -> int:
-        """Of a batch of the rung: this slice's part of what waits, as far as large batches are worth it."""
+        """Return the rows of a batch of the rung: this slice's part of what waits, as far as large batches
+        pay."""
         part = -(-(self.lane.rows + self.kin_rows) // self.slices)
         return max(self.lane.pieces[0].rows, min(part, rung.replica.rows_worth(self.lane.bucket)))
 
     def spare_us(self, rung: Rung, pace: Rung) -> float:
-        """Return how much later a batch of the rung could start so that its own deadlines, those of other
-        lanes and, at the pace of another rung, those of what waits behind it are met; below 0 where they are
-        not even now, or where too many of those who come meanwhile could not be answered."""
+        """Return how much later a batch of the rung could start and all deadlines are met. These are its own
+        deadlines, those of other lanes and, at the pace of another rung, those of what waits behind it. It is
+        below 0 if they are not met even now, or if too many requests that come meanwhile could not be
+        answered."""
         lane, start_us = self.lane, self.now_us + self.guard_us
         pieces, rows = lane.pieces, self.rows(rung)
         head = pieces[0]
@@ -167,8 +169,9 @@ class LaneBacklog:
         return spare_us
 
     def _shuts_out(self, batch_us: float) -> bool:
-        """Return whether of any model here more than RISK of the requests would come too late to wait for the
-        end of such batches: the share of time in which one runs, times that of who comes in that time."""
+        """Return whether, of any model here, more than RISK of the requests would come too late to wait for
+        the end of such batches. Their share is the share of time in which such a batch runs, times the share
+        of requests that come too late in it."""
         often = min(self.requests, 1 / batch_us)
         for patience_us, elsewhere_us in self.comers:
             wait_us = min(batch_us, float(elsewhere_us - self.now_us))
@@ -184,7 +187,7 @@ def _due_us(piece: PieceView) -> float:
 
 
 def _skip(pieces: Sequence[PieceView], place: int, rows: int) -> int:
-    """Return the place after those that make up so many rows from `place` on; at least one."""
+    """Return the place after the pieces that make up `rows` rows from `place` on; at least one piece."""
     left = rows - pieces[place].rows
     place += 1
     while place < len(pieces) and pieces[place].rows <= left:
@@ -194,13 +197,14 @@ def _skip(pieces: Sequence[PieceView], place: int, rows: int) -> int:
 
 
 def choose(backlog: LaneBacklog, rungs: Sequence[Rung], first: int, afford_us: float) -> tuple[int, float]:
-    """(the rung that runs the batch, for how long that stays so while nobody comes or goes). `first`: the one
-    that answers without pressure; a row may take `afford_us` of a slice's time.
+    """Return the rung that runs the batch, and for how long it stays the choice while no request comes or
+    goes. `first`: the rung that answers without pressure; a row may take `afford_us` of a slice's time.
 
-    The rung above the one that carries the load is used while the backlog is short: mixed with its neighbour
-    it carries the same load for more accuracy than any two that lie farther apart (the frontier is concave,
-    or nearly). Not so where even the last one cannot carry it. One that has not run for long is tried where
-    nothing else waits: what is believed of it may be of a time when the machine was busy otherwise.
+    The rung above the one that carries the load is used while the backlog is short. Mixed with its neighbour
+    it carries the same load for more accuracy than any two rungs farther apart. (The frontier is concave, or
+    nearly.) This does not hold if even the last rung cannot carry the load. A rung that has not run for long
+    is tried if nothing else waits. What is believed of it may be of a time when the machine was busy
+    otherwise.
     """
     last = len(rungs) - 1
     carries = carrying(rungs, first, afford_us)

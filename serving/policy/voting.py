@@ -27,8 +27,8 @@ Subset = tuple[int, ...]
 @dataclass(frozen=True, slots=True, eq=False)
 class Vote:
     """`named` `[rows]`: the classes decided on; `confidence` `[rows]`: the share of all weight that agrees.
-    `totals` `[rows, classes]`: the weight of each class, of 1 in all. `heaviest` `[rows]`: the member whose
-    vote prevailed, by its place."""
+    `totals` `[rows, classes]`: the weight of each class, 1 in all. `heaviest` `[rows]`: the member with the
+    vote that prevailed, by its place."""
 
     named: Classes
     confidence: Weights
@@ -38,9 +38,9 @@ class Vote:
 
 def vote(named: Classes, weights: Weights, classes: int, absent: float = 0.0) -> Vote:
     """Count the votes of members on rows: both arrays are `[members, rows]`, weights above 0. `absent`: the
-    weight of those who were asked and did not vote; it agrees with nobody.
+    weight of members that were asked and did not vote; it agrees with no class.
 
-    Ties go to the class with the largest single weight, then to that of the earliest member.
+    Ties go to the class with the largest single weight, then to the class of the earliest member.
     """
     places = np.arange(named.shape[1])
     totals = np.zeros((len(places), classes))
@@ -55,9 +55,9 @@ def vote(named: Classes, weights: Weights, classes: int, absent: float = 0.0) ->
 
 
 def weigh(labels: Classes, named: Classes, classes: int) -> Weights:
-    """Return what members are worth by class, `[members, classes]`: of the rows of a class, the share that
-    the member names right. Its worth over all classes counts as one row of each: of a class that hardly
-    occurs little is known."""
+    """Return the weight of members by class, `[members, classes]`: the share of the rows of a class that the
+    member names right. The member's share over all classes counts as one more row of each class: little is
+    known of a class that hardly occurs."""
     right = named == labels
     overall = (right.sum(1) + 1) / (len(labels) + 2)  # Laplace's rule: never 0
     of_class = labels == np.arange(classes)[:, None]  # [classes, rows]
@@ -84,22 +84,24 @@ class Panel:
         return max(self.accuracy.values())
 
     def best(self, floor: float = 0.0) -> Subset:
-        """Who answers where nothing presses: `whole` if it keeps the floor, else as `within` all members."""
+        """Return the members that answer if nothing presses: `whole` if it keeps the floor, else as `within`
+        all members."""
         if self._keeps(self.whole, floor):
             return self.whole
         return self.within(tuple(range(len(self.members))), floor)
 
     def cheapest(self, floor: float, costs: Sequence[float]) -> Subset:
-        """Who answers under pressure: of the subsets that keep the floor the cheapest, of equals the most
-        accurate; () where none does. Without a floor (0), one standard error below `whole` is kept. `costs`:
-        of each member."""
+        """Return the members that answer under pressure: the cheapest of the subsets that keep the floor, of
+        equals the most accurate. Return () if none does. Without a floor (0), one standard error below
+        `whole` is kept. `costs`: of each member."""
         least = floor or self.accuracy[self.whole] - self.error
         kept = [subset for subset in self.accuracy if self._keeps(subset, least)]
         return min(kept, key=lambda each: (sum([costs[m] for m in each]), -self.accuracy[each]), default=())
 
     def within(self, voted: Subset, floor: float = 0.0) -> Subset:
-        """Whose votes count where only these have voted: all, if they keep the floor together, else the most
-        accurate of their subsets, the smallest of equals; () where none keeps it."""
+        """Return the members that count if only those in `voted` have voted: all, if they keep the floor
+        together. Else return the most accurate of their subsets, the smallest of equals; () if none keeps the
+        floor."""
         if self._keeps(voted, floor):
             return voted
         subsets = [each for each in self.accuracy if set(each) <= set(voted)]
@@ -111,12 +113,13 @@ class Panel:
 
 
 def convene(validation: Validation, members: Sequence[str], classes: int) -> Panel:
-    """Return the panel of these variants, which tell so many classes apart; ValueError where they are too
-    many, or the validation data does not fit them.
+    """Return the panel of these variants, which tell `classes` classes apart. Raises ValueError if they are
+    too many, or the validation data does not fit them.
 
-    By rows with an even place those with an odd one are judged, and the other way round. The panel of all is
-    preferred to a subset, unless that is more accurate by over a standard error of the difference (of 255
-    measured subsets one always looks better), or one member alone is.
+    Rows with an odd place are judged by rows with an even one, and the other way round. The panel of all
+    members is preferred to a subset, with two exceptions. One is that the subset is more accurate by over a
+    standard error of the difference. (Of 255 measured subsets one always looks better.) The other is that one
+    member alone is more accurate.
     """
     told = dict(validation.predictions)
     missing = [name for name in members if name not in told]
@@ -140,7 +143,7 @@ def convene(validation: Validation, members: Sequence[str], classes: int) -> Pan
 
 
 def _judge(labels: Classes, named: Classes, classes: int) -> dict[Subset, npt.NDArray[np.bool_]]:
-    """Of every subset, which rows it names right, smaller subsets first."""
+    """Return, for every subset, which rows it names right; smaller subsets first."""
     halves = np.arange(len(labels)) % 2 == 0
     weights = np.empty(named.shape)
     for judged in (halves, ~halves):
@@ -153,6 +156,7 @@ def _judge(labels: Classes, named: Classes, classes: int) -> dict[Subset, npt.ND
 
 
 def _surplus(right: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_]) -> float:
-    """By how much the accuracy is above the other's, less a standard error of the (paired) difference."""
+    """Return by how much the accuracy is above the other's, less a standard error of the (paired)
+    difference."""
     difference = right.astype(float) - other
     return float(difference.mean() - difference.std() / sqrt(len(difference)))

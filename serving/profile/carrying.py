@@ -19,7 +19,7 @@ _NEAR = 1e-9  # relative: of batches that carry as much the largest is taken, wh
 
 @dataclass(frozen=True, slots=True)
 class ProfiledCapacity:
-    """`rate`: rows a second in batches of `rows`, each of which takes `latency_us`."""
+    """`rate`: rows a second in batches of `rows`; each batch takes `latency_us`."""
 
     rows: int
     latency_us: float

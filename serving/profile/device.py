@@ -20,18 +20,19 @@ def device_kind(slice_spec: SliceSpec) -> str:
 
 
 def gpu_kind(name: str) -> str:
-    """`gpu-nvidia-h200` of NVML's "NVIDIA H200"; older drivers leave the vendor out ("Tesla T4")."""
+    """Return `gpu-nvidia-h200` for NVML's "NVIDIA H200"; older drivers leave the vendor out ("Tesla T4")."""
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unknown"
     return f"gpu-{words}" if words.startswith("nvidia") else f"gpu-nvidia-{words}"
 
 
 def processor_name() -> str:
-    """As the kernel or the platform calls it, for people."""
+    """Return the processor's name as the kernel or the platform gives it, for people."""
     return _field("model name", _cpu_info()) or platform.processor() or platform.machine()
 
 
 def _processor() -> str:
-    """Virtual machines often call all generations of a processor the same; family and model differ."""
+    """Return the processor's kind. Virtual machines often call all generations of a processor the same;
+    family and model differ."""
     text = _cpu_info()
     words = re.sub(r"\(r\)|\(tm\)|@.*|\b\d+-core\b|\bprocessor\b|\bcpu\b", " ", processor_name().lower())
     family, number = _field("cpu family", text), _field("model", text)

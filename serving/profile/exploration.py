@@ -126,13 +126,14 @@ class Exploration:
         return left + sum(self._needed_us(seen) for seen in self.seen.values() if self._doubt(seen))
 
     def points(self) -> tuple[Point, ...]:
-        """Return what was measured so far."""
+        """Return the points measured so far."""
         return tuple(_point(size, rows, seen) for (size, rows), seen in sorted(self.seen.items()))
 
     # candidates
 
     def _gains(self) -> Iterator[tuple[float, int, int]]:
-        """Variance of the logarithm that a measurement would remove, for a microsecond of it."""
+        """Yield the variance of the logarithm that a measurement would remove for a microsecond of it, its
+        size and its rows."""
         for (size, rows), seen in self.seen.items():
             doubt = self._doubt(seen)
             if doubt:
@@ -160,8 +161,8 @@ class Exploration:
         return max(min(self.point_us - spent, (RUNS_MAX / 3 - runs) * seen.median_us), 0.0)
 
     def _gaps(self, size: int) -> list[tuple[float, int]]:
-        """Between every two neighbours of one size: the error of a straight line there, relative, and the
-        batch near their geometric middle; nothing where no batch lies between them."""
+        """Return, between every two neighbours of one size, the relative error of a straight line and the
+        batch near their geometric middle. Leave out neighbours that have no batch between them."""
         known = sorted(rows for known_size, rows in self.seen if known_size == size)
         if self.rows:
             return []
@@ -206,7 +207,8 @@ class Exploration:
         return rows <= self._coarse()[0] or self._expected_us(size, rows) <= self.longest_us
 
     def _expected_us(self, size: int, rows: int) -> float:
-        """Cautious guess from the largest smaller batch of that size: latency in proportion to rows."""
+        """Return a cautious guess from the largest smaller batch of that size: latency in proportion to
+        rows."""
         seen = self.seen.get((size, rows))
         if seen:
             return seen.median_us
@@ -222,7 +224,7 @@ class Exploration:
 
 
 def coarse_rows(batch_max: int, factor: int = COARSE_FACTOR) -> list[int]:
-    """1 and its multiples by `factor`, and the largest batch."""
+    """Return 1 and its multiples by `factor`, and the largest batch."""
     steps = [factor**power for power in range(batch_max.bit_length())]
     return [*(rows for rows in steps if rows < batch_max), batch_max]
 

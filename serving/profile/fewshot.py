@@ -85,10 +85,10 @@ class _Guess:
 def predict(
     points: Sequence[Known], references: Sequence[Surface], places: Sequence[Place], kind: str
 ) -> Predicted:
-    """Latencies at `places` (amount, rows) of a variant of which `points` were measured.
+    """Return the latencies at `places` (amount, rows) of a variant, predicted from its measured `points`.
 
-    `references`: surfaces of other models, or of the same one elsewhere, over the same `kind` of share; those
-    that do not reach over all the amounts asked for are left out. ValueError without a point.
+    `references`: surfaces of other models, or of the same one elsewhere, over the same `kind` of share.
+    Surfaces that do not reach over all the amounts asked for are left out. Raises ValueError without a point.
     """
     if not points:
         raise ValueError("a prediction needs at least one measured point")
@@ -115,11 +115,11 @@ def next_point(
     places: Sequence[Place],
     limit_us: float = inf,
 ) -> Place | None:
-    """Of `places` the one to measure next, None when all were.
+    """Return the place of `places` to measure next, None if all were measured.
 
-    It has the largest expected improvement in throughput per share for the time of measuring it (expected
-    improvement per second: J. Snoek et al., NIPS 2012, 3.2); a batch above `limit_us` is worth nothing.
-    First comes the smallest batch on the largest share: it is within the limit if anything is.
+    It has the largest expected improvement in throughput per share for the time of measuring it. (Expected
+    improvement per second: J. Snoek et al., NIPS 2012, 3.2.) A batch above `limit_us` has no value. First
+    comes the smallest batch on the largest share: it is within the limit if anything is.
     """
     left = sorted(set(places) - {(amount, rows) for amount, rows, _ in points})
     if not left or not points:
@@ -195,7 +195,7 @@ def _by_ensemble(around: Floats, logs: Floats, seen: Sequence[int], values: Floa
 
 
 def _by_law(everywhere: Sequence[Place], around: Floats, seen: Sequence[int], values: Floats) -> _Guess:
-    """Return the leave-one-out errors are of the law fitted without the point, too."""
+    """Return the guess by the law. Its leave-one-out errors are of the law fitted without the point, too."""
     prior = _prior(around, SLOPE_BY_LAW, LOCAL_BY_LAW)
     guess = _kriged("law", _law(everywhere, seen, values), prior, seen, values)
     if len(seen) == 1:
@@ -223,7 +223,7 @@ def _law(everywhere: Sequence[Place], seen: Sequence[int], values: Floats) -> Fl
 
 
 def _prior(around: Floats, slope: float, local: float) -> Floats:
-    """Covariance of the log latencies' deviation from a mean: level, slopes, and locally."""
+    """Return the covariance of the log latencies' deviation from a mean: level, slopes, and locally."""
     centred = around - around.mean(axis=0)
     apart = (((around[:, None, :] - around[None, :, :]) / REACH) ** 2).sum(axis=-1)
     found: Floats = LEVEL**2 + slope**2 * (centred @ centred.T) + local**2 * np.exp(-apart / 2)
@@ -265,5 +265,5 @@ def expected_improvement(best: float, expected: float, spread: float) -> float:
 
 
 def _below(deviations: float) -> float:
-    """Of a normal value, the part below so many standard deviations above its mean."""
+    """Return the part of a normal distribution below `deviations` standard deviations above its mean."""
     return erfc(-deviations / sqrt(2)) / 2

@@ -31,11 +31,12 @@ class Slowdown:
 
     @staticmethod
     def fit(runs: Sequence[CoRun]) -> "Slowdown":
-        """Least squares in the slowdown, weighted by the runs' counts; no number is negative. ValueError for
-        no run.
+        """Fit by least squares in the slowdown, weighted by the runs' counts; no number is negative. Raises
+        ValueError for no run.
 
-        Either kind of number is linear where the other is known, so the two are found in turn, each by
-        non-negative least squares (alternating least squares; P. Paatero, U. Tapper, Environmetrics 5, 1994).
+        Either kind of number is linear if the other is known. So the two are found in turn, each by
+        non-negative least squares. (Alternating least squares; P. Paatero, U. Tapper, Environmetrics 5,
+        1994.)
         """
         if not runs:
             raise ValueError("a slowdown model needs at least one measured co-run")
@@ -56,23 +57,25 @@ class Slowdown:
     def factor(self, tenant: Tenant, others: Iterable[Tenant]) -> float:
         """Return how many times as long a batch takes beside `others`, at least 1.
 
-        A tenant that was not measured is taken for the nearest of its variant (in share, size, rows), and
-        one whose variant was not for the worst of all: a veto must not be blind to whom it does not know.
+        A tenant that was not measured is taken for the nearest of its variant (in share, size, rows). A
+        tenant of a variant that was not measured is taken for the worst of all. A veto must not be blind to a
+        tenant that it does not know.
         """
         pressure = sum(_known(self.pressure, other) for other in others)
         return 1 + _known(self.sensitivity, tenant) * pressure
 
 
 def _alternate(rows: Floats, beside: Floats, extra: Floats, weights: Floats) -> tuple[Floats, Floats]:
-    """Sensitivities by index (`rows`: that of each run) and pressures by column of `beside`."""
+    """Return the sensitivities by index and the pressures by column of `beside`. `rows`: the index of each
+    run."""
     count = int(rows.max()) + 1
     pressure = np.ones(beside.shape[1])
     sensitivity = np.zeros(count)
     root = np.sqrt(weights)
     for _ in range(ROUNDS):
-        pressed = beside @ pressure
-        gain = np.bincount(rows, weights * extra * pressed, count)
-        size = np.bincount(rows, weights * pressed**2, count)
+        overloaded = beside @ pressure
+        gain = np.bincount(rows, weights * extra * overloaded, count)
+        size = np.bincount(rows, weights * overloaded**2, count)
         before = sensitivity
         sensitivity = np.maximum(np.divide(gain, size, out=np.zeros(count), where=size > 0), 0.0)
         if not sensitivity.any():
@@ -100,7 +103,8 @@ def _known(values: Mapping[Tenant, float], tenant: Tenant) -> float:
 
 
 def _distance(one: Tenant, other: Tenant) -> tuple[bool, float, float, float]:
-    """Other kinds of share are furthest; then amounts, sizes and rows by their ratio."""
+    """Return the distance of two tenants. Other kinds of share are furthest; then amounts, sizes and rows by
+    their ratio."""
     pairs = (
         (one.share.amount, other.share.amount),
         (one.size + 1, other.size + 1),

@@ -36,12 +36,12 @@ class Knee:
 
 
 def knee(shares: Sequence[float], throughput: Sequence[float], latency_us: Sequence[float]) -> int:
-    """Index of the most efficient share: the largest throughput / (latency * share) of those with at least
-    0.8 of the largest throughput; of equals the smallest.
+    """Return the index of the most efficient share: the largest throughput / (latency * share), of equals the
+    smallest. Only shares with at least 0.8 of the largest throughput count.
 
-    The measure is D-STACK's efficacy (arXiv 2304.13541). At a fixed batch throughput is rows / latency, so
-    it is throughput² / share, which rises for as long as 1 % more share brings over 0.5 % more throughput.
-    Shares ascend, all values are positive; ValueError otherwise.
+    The measure is D-STACK's efficacy (arXiv 2304.13541). At a fixed batch throughput is rows / latency, so it
+    is throughput² / share. That rises for as long as 1 % more share brings over 0.5 % more throughput. Raises
+    ValueError unless shares ascend and all values are positive.
     """
     _check(shares, throughput, latency_us)
     measure = efficiency(shares, throughput, latency_us)
@@ -54,27 +54,28 @@ def knee(shares: Sequence[float], throughput: Sequence[float], latency_us: Seque
 def efficiency(
     shares: Sequence[float], throughput: Sequence[float], latency_us: Sequence[float]
 ) -> tuple[float, ...]:
-    """Throughput / (latency * share) of each."""
+    """Return throughput / (latency * share) of each share."""
     return tuple(
         rate / (took_us * share) for share, rate, took_us in zip(shares, throughput, latency_us, strict=True)
     )
 
 
 def knee90(shares: Sequence[float], throughput: Sequence[float]) -> int:
-    """Index of the smallest share with at least 90 % of the largest throughput. ValueError as in `knee`."""
+    """Return the index of the smallest share with at least 90 % of the largest throughput. Raises ValueError
+    as `knee` does."""
     _check(shares, throughput)
     least = 0.9 * max(throughput) * (1 - NEAR)
     return next(place for place, each in enumerate(throughput) if each >= least)
 
 
 def kneedle(shares: Sequence[float], throughput: Sequence[float]) -> int:
-    """Index of the share that is furthest above the straight line from the least to the most.
+    """Return the index of the share that is furthest above the straight line from the least to the most.
 
-    Kneedle (V. Satopää et al., "Finding a 'Kneedle' in a Haystack", ICDCS workshops 2011), offline, for a
-    concave rising curve: both axes scaled to 0..1, then the maximum of y - x. Without the smoothing spline
-    and the sensitivity threshold of the paper, which need more points than a device has shares. Where nothing
-    is above the line there is no knee: the largest share, or the smallest where all give the same.
-    ValueError as in `knee`.
+    This is Kneedle, offline, for a concave rising curve. Both axes are scaled to 0..1, then the maximum of y
+    - x is taken. (V. Satopää et al., "Finding a 'Kneedle' in a Haystack", ICDCS workshops 2011.) The
+    smoothing spline and the sensitivity threshold of the paper are left out: they need more points than a
+    device has shares. If nothing is above the line there is no knee: the largest share, or the smallest if
+    all give the same. Raises ValueError as `knee` does.
     """
     _check(shares, throughput)
     low, high = min(throughput), max(throughput)

@@ -20,14 +20,16 @@ class Latency:
     """What the scheduler asks of a profile: predictions and the largest batch that fits an SLO.
 
     A batch takes what the size of its largest row says, as shorter rows are padded. Between measured sizes,
-    and below the smallest, that is on the line through the two nearest: service is about linear in padded
-    tokens. Beyond the largest it is that of the largest, as models truncate; with one size, the same for all.
+    and below the smallest, the latency is on the line through the two nearest. Service is about linear in
+    padded tokens. Beyond the largest size the latency is the largest size's, as models truncate; with one
+    size, it is the same for all.
     """
 
     __slots__ = ("_curves", "_measured", "_profile", "_sizes", "_tables", "_worth")
 
     def __init__(self, profile: Profile, measured: Mapping[int, int] | None = None) -> None:
-        """`measured`: by size the largest batch that was measured, where larger ones are expected."""
+        """Take a profile. `measured`: by size the largest batch that was measured, if larger ones are
+        expected."""
         self._profile = profile
         self._curves = profile.curves()
         self._measured = measured or {size: curve.rows[-1] for size, curve in self._curves.items()}
@@ -46,12 +48,12 @@ class Latency:
         return self._profile.streams
 
     def predict_us(self, rows: int, size: int = 0) -> float:
-        """Latency of a batch whose largest row is of this size; non-decreasing in rows."""
+        """Return the latency of a batch with a largest row of this size; non-decreasing in rows."""
         table = self._tables.get(size) or self._by_rows(size)
         return table[rows - 1] if rows <= len(table) else max(table[-1], self._at(rows, size))
 
     def rows_within(self, budget_us: int, size: int = 0) -> int:
-        """Return the largest known batch whose latency is within `budget_us`, at least 1."""
+        """Return the largest known batch with a latency within `budget_us`, at least 1."""
         return max(self.rows_in(budget_us, size), 1)
 
     def rows_in(self, budget_us: float, size: int = 0) -> int:
@@ -97,11 +99,11 @@ class Latency:
         return Latency(replace(self._profile, points=tuple(points)), self._measured)
 
     def reaching(self, rows_most: int) -> "Latency":
-        """Return the same for batches of up to so many rows: a sweep that ended early must not keep them
+        """Return the same for batches of up to `rows_most` rows: a sweep that ended early must not keep them
         small.
 
-        What a larger batch takes is expected half way between two lines from the largest measured one: its
-        time a row carried on, which is cautious, and the slope of the whole curve.
+        A larger batch is expected half way between two lines from the largest measured one. They are its time
+        a row carried on, which is cautious, and the slope of the whole curve.
         """
         points = list(self._profile.points)
         for size, curve in self._curves.items():
@@ -128,8 +130,8 @@ class Latency:
         return self._curves[size].rows[-1]
 
     def _by_rows(self, size: int) -> list[float]:
-        """Latency of 1, 2, ... rows, as far as the next larger size was measured: decisions look it up far
-        more often than it changes."""
+        """Return the latency of 1, 2, ... rows, as far as the next larger size was measured. Decisions look
+        it up far more often than it changes."""
         known = self._tables.get(size)
         if known is None:
             known, latency_us = [], 0.0

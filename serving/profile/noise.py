@@ -13,7 +13,7 @@ from serving.profile.precision import quantile
 SPREAD_MAX = 0.25  # of the yardstick: p95 over p50, less 1
 OTHERS_MAX = 0.15  # cores' worth of time that others had, for each core of the slice
 STOLEN_MAX = 0.05  # share of the time that the hypervisor gave to others
-SLOWER = 1.12  # a trial whose yardstick took so much longer than usual is thrown away
+SLOWER = 1.12  # a trial is thrown away if its yardstick took so much longer than usual
 REFUSED_IN_A_ROW = 3  # then it is taken: the machine has become slower, and stays so
 
 

@@ -13,7 +13,8 @@ def quantile(ordered: Sequence[float], share: float) -> float:
 
 
 def half_width(ordered: Sequence[float], share: float) -> float:
-    """Half the 95 % confidence interval of a quantile, relative to it; infinite where the values are too few.
+    """Return half the 95 % confidence interval of a quantile, relative to it; infinite if the values are too
+    few.
 
     Ranks n q -+ 1.96 sqrt(n q (1 - q)): Conover, Practical Nonparametric Statistics, 3.2. They lie among the
     values from 8 values on for the median, and from 381 on for the 99th percentile.

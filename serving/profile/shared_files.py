@@ -41,16 +41,15 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, bytes_max: int = -1) -> bytes:
-    """Return what is in the file, of what is longer the first `bytes_max` bytes. Errors as of
-    `open_regular`."""
+    """Return the content of the file, at most its first `bytes_max` bytes. Errors as of `open_regular`."""
     with open_regular(path) as file:
         return file.read(bytes_max)
 
 
 def replace_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:
-    """The file has this content, in one step, and has it still after a power cut. `mode`: who may read and
-    write it, less what the umask takes. OSError with the name of the file where it cannot be: then it is as
-    it was."""
+    """Write the content to the file in one step, so that it is there even after a power cut. `mode`: the
+    access to the file, less what the umask takes. Raises OSError with the name of the file if it cannot be
+    written: then it is as it was."""
     # A name of its own: writers in containers have the same process id.
     scratch = path.with_name(f".{path.name}.{uuid4().hex}.part")
     try:
@@ -67,7 +66,7 @@ def replace_file(path: Path, content: str | bytes, mode: int = 0o666) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """What was renamed or deleted in it stays so after a power cut. OSError where that cannot be."""
+    """Make renames and deletions in the folder last through a power cut. Raises OSError if that cannot be."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -84,7 +83,7 @@ def _no_file(path: Path) -> OSError:
 
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
-    """While no other process or thread is in here for that folder, which exists."""
+    """Keep every other process and thread out of here for that folder, which exists."""
     descriptor = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         _lock(descriptor)

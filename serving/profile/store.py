@@ -45,13 +45,13 @@ class ProfileStore:
         return found
 
     def kinds(self) -> list[str]:
-        """Return the device kinds of which there are profiles."""
+        """Return the device kinds that have profiles."""
         roots = (self.folder, self.folder / LOCAL)
         found = {path.name for root in roots if root.is_dir() for path in root.iterdir() if path.is_dir()}
         return sorted(found - {LOCAL})
 
     def sets(self, device_kind: str) -> list[ProfileSet]:
-        """Everything that is known of a device kind, by model and variant."""
+        """Return everything that is known of a device kind, by model and variant."""
         folders = (self.folder / device_kind, self.folder / LOCAL / device_kind)
         names = sorted({path.stem for folder in folders for path in folder.glob("*.*.json")})
         found = (self.read_set(device_kind, *name.split(".", 1)) for name in names)
@@ -67,7 +67,7 @@ class ProfileStore:
         return self._write(self.folder, profile)
 
     def co_runs(self, device_kind: str) -> tuple[CoRun, ...]:
-        """Return what was measured of variants that ran at the same time, () where there is no sound file."""
+        """Return the measurements of variants that ran at the same time, () if there is no sound file."""
         path = self.folder / device_kind / INTERFERENCE
         try:
             return parse_co_runs(read_regular(path), device_kind)
@@ -87,8 +87,8 @@ class ProfileStore:
         return path
 
     def _write(self, root: Path, profile: Profile) -> Path:
-        """In one step, so that no reader sees half a file, and one writer after the other: another slice or
-        another gateway may store another share of the same variant at this moment."""
+        """Write the profile in one step, so that no reader sees half a file, and one writer after the other.
+        Another slice or another gateway may store another share of the same variant at this moment."""
         path = root / profile.device_kind / f"{profile.model}.{profile.variant}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         identity = (profile.model, profile.variant, profile.device_kind)

@@ -131,7 +131,8 @@ class Surface:
         return (low, high) if low <= high else None
 
     def latency_us(self, amount: float, rows: int) -> float:
-        """Latency of a batch, microseconds. ValueError beyond what was measured, which names the range."""
+        """Return the latency of a batch, microseconds. Raises ValueError beyond what was measured, which
+        names the range."""
         known, around = self.rows_at(amount), self._around(amount)
         if known is None or around is None or not known[0] <= rows <= known[1]:
             asked = f"{self.kind}:{amount:g} with {rows} rows"
@@ -144,7 +145,8 @@ class Surface:
         return exp(low + (high - low) * across)
 
     def throughput(self, amount: float, rows: int) -> float:
-        """Rows per second of a share that is never idle. ValueError as in `latency_us`."""
+        """Return the rows per second of a share that is never idle. Raises ValueError as `latency_us`
+        does."""
         return self.streams * rows * 1e6 / self.latency_us(amount, rows)
 
     def rows_within(self, amount: float, budget_us: float) -> int:
@@ -234,7 +236,8 @@ def _chains(places: Grid, over_rows: bool) -> list[list[Place]]:
 
 
 def _raised(fitted: Grid) -> Grid:
-    """Exactly monotone, as the rounds only converge: none less than smaller batches or larger shares."""
+    """Return the grid made exactly monotone, as the rounds only converge: no latency is less than for smaller
+    batches or larger shares."""
     return {
         (amount, rows): max(
             (level for (owner, fewer), level in fitted.items() if owner >= amount and fewer <= rows),

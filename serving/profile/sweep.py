@@ -117,7 +117,7 @@ class Sweep:
         return 0 if key in self._doubted else len(self._seen.get(key, ()))
 
     def renew(self) -> None:
-        """What was measured is outdated: `renewing`, until `finish_renewal`."""
+        """Start a renewal, as what was measured is outdated: `renewing`, until `finish_renewal`."""
         self.renewing = True
         self._old, self._seen, self._refined = self._seen, {}, {}
         self._doubted.clear()
@@ -138,15 +138,15 @@ class Sweep:
         return Measurement(rows, -size, missing, budget_us)
 
     def finish_renewal(self) -> None:
-        """What takes too long to be measured anew is as much slower or faster as all that could be."""
+        """End the renewal. What takes too long to be measured anew is as much slower or faster as all that
+        could be."""
         for key, old in self._old.items():
             if len(self._seen.get(key, ())) < COARSE_REPEATS:
                 self._seen[key] = self._moved([int(_quantile(old, 0.5))])
         self.renewing, self._old, self._changes, self._refined = False, {}, [], {}
 
     def trusted(self) -> tuple[Point, ...]:
-        """Return what is worth keeping of `points`: measured while nothing else used the device, more than
-        once."""
+        """Return the `points` to keep: measured while nothing else used the device, more than once."""
         return tuple(
             point
             for point in self.points()
@@ -154,7 +154,7 @@ class Sweep:
         )
 
     def points(self) -> tuple[Point, ...]:
-        """Return what was measured so far."""
+        """Return the points measured so far."""
         known = {**self._seen, **{key: self._moved(old) for key, old in self._old.items()}}
         return tuple(
             Point(size, rows, _quantile(seen, 0.5), _quantile(seen, 0.95), len(seen))
@@ -166,7 +166,7 @@ class Sweep:
         return [round(latency_us * change) for latency_us in old]
 
     def _grid(self) -> list[tuple[int, int]]:
-        """Batches in the order of their worth: doubling rows, the costliest size first in each."""
+        """Return batches in the order of their value: doubling rows, the costliest size first in each."""
         doubling = [1 << power for power in range(self.batch_max.bit_length()) if 1 << power < self.batch_max]
         return [(rows, size) for rows in [*doubling, self.batch_max] for size in reversed(self.sizes)]
 
@@ -184,7 +184,8 @@ class Sweep:
         return [(rows, size) for rows in sorted(fine) for size in reversed(self.sizes)]
 
     def _expected_us(self, rows: int, size: int) -> float:
-        """Cautious guess from the largest smaller batch of that size: latency in proportion to rows."""
+        """Return a cautious guess from the largest smaller batch of that size: latency in proportion to
+        rows."""
         seen = self._seen.get((size, rows))
         if seen:
             return _quantile(seen, 0.5)

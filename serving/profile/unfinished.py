@@ -26,7 +26,7 @@ class Unfinished:
 
 
 def render(found: Unfinished) -> str:
-    """As JSON."""
+    """Return the unfinished sweep as JSON."""
     seen = [
         {"size": size, "rows": rows, "latencies_us": each.latencies_us, "yardsticks_us": each.yardsticks_us,
          "activation_bytes": each.activation_bytes, "visits": each.visits}
@@ -37,7 +37,8 @@ def render(found: Unfinished) -> str:
 
 
 def parse(content: bytes) -> Unfinished:
-    """ValueError says what is wrong with the bytes."""
+    """Return the unfinished sweep from its bytes. Raises ValueError, which says what is wrong with the
+    bytes."""
     try:
         fields = object_of(json.loads(content), "it")
         if fields.get("schema") != SCHEMA:

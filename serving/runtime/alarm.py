@@ -45,7 +45,7 @@ class Alarm:
             self._arm(at_us, now)
 
     def close(self) -> None:
-        """Never fire again."""
+        """Stop the alarm: it never fires again."""
         self._target_us = NEVER_US
         if self._timer is not None:
             self._timer.cancel()

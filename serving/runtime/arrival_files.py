@@ -98,7 +98,7 @@ class ArrivalFiles:
         return FileIO(path, "x")
 
     def _undo(self, file: FileIO, error: OSError) -> None:
-        """Take a block back of which only a part may have been written."""
+        """Take back a block that may be only partly written."""
         goes_on = error.errno in _ROOM and self._length > 0
         try:
             file.truncate(self._length)

@@ -18,8 +18,8 @@ class Lanes:
     __slots__ = ("_hint", "_places", "_plain", "_times", "coming", "edition", "model")
 
     def __init__(self, model: ServedModel, before: "Lanes | None" = None, coming: bool = False) -> None:
-        """`before`: those of the model as it was served until now. `coming`: it is new beside others that
-        serve, and has had no replica yet."""
+        """Take the lanes of the model as it was served until now (`before`). `coming`: the model is new
+        beside others that serve, and has had no replica yet."""
         self.model = model
         self.coming: bool = coming or (before is not None and before.coming)
         self.edition = 0  # of what goes in and comes out: rows of two never share a batch
@@ -90,7 +90,8 @@ class Lanes:
         request.lane_key = (wants, request.kin)
 
     def _declared_us(self, parameters: Parameters) -> int:
-        """By how much the times among these are longer than by default, with which profiles are measured."""
+        """Return by how much (us) the times among these parameters exceed their defaults. Profiles are
+        measured with the defaults."""
         further_us = 0.0
         for name, value in parameters:
             if name in self._times:
@@ -106,6 +107,6 @@ class Lanes:
 
 
 def _interface(model: ServedModel) -> tuple[object, ...]:
-    """Return what a call must know of a model to be its own."""
+    """Return the parts of a model's spec that decide whether a call fits the model."""
     spec = model.spec
     return spec.inputs, spec.outputs, spec.parameters, spec.size_hint

@@ -72,35 +72,35 @@ class Bench:
     # events of links
 
     def worker_ready(self, link: Link) -> None:
-        """A worker process answers."""
+        """Note that a worker process answers."""
         self._links[link.slice] = link
         self._answer(link, link)
 
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:
-        """A variant is warm."""
+        """Pass on that a variant is warm."""
         self._answer(link, loaded)
 
     def measured(self, link: Link, found: MeasuredBatches) -> None:
-        """A measurement is done."""
+        """Pass on the result of a measurement."""
         self._answer(link, found)
 
     def replica_failed(self, link: Link, replica: int, message: str) -> None:  # noqa: ARG002  one at a time
-        """A variant cannot be loaded or measured."""
+        """Report that a variant cannot be loaded or measured."""
         self._fail(link.slice, message)
 
     def replica_unloaded(self, link: Link, replica: int) -> None:
-        """The variant before is out of memory: the next one is loaded after that anyway."""
+        """Ignore that the previous variant is out of memory: the next variant is loaded after that anyway."""
 
     def worker_lost(self, link: Link, reason: str) -> None:
-        """A worker is gone: nothing can be asked of it any more."""
+        """Forget a worker that is gone: the bench cannot ask it anything any more."""
         self._links.pop(link.slice, None)
         self._fail(link.slice, f"the worker of slice {link.slice} {reason}")
 
     def batch_done(self, link: Link, result: BatchResult) -> None:
-        """No batch is ever sent."""
+        """Do nothing: the bench never sends a batch."""
 
     def batch_failed(self, link: Link, batch_id: int, message: str) -> None:
-        """No batch is ever sent."""
+        """Do nothing: the bench never sends a batch."""
 
     # steps
 
@@ -127,8 +127,9 @@ class Bench:
 async def bench_of(
     specs: Sequence[SliceSpec], prepare: Callable[[SliceSpec], Setting] = core_set
 ) -> AsyncIterator[Bench]:
-    """A worker on each of these slices; they end with the block. BenchError where one does not come up. They
-    have all of this process's environment: a command measures no model in the name of others."""
+    """Start a worker on each of these slices; the workers end with the block. Raises BenchError if a worker
+    does not come up. The workers have all of this process's environment: a command measures no model in the
+    name of others."""
     bench = Bench()
     supervisor = Supervisor(bench, PreparedShares(prepare), workers=WorkersSpec(inherit=tuple(os.environ)))
     try:

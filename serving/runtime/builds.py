@@ -18,20 +18,20 @@ class Builds:
         self.mixed: frozenset[str] = frozenset()
 
     def serve(self, before: ServedModel | None, model: ServedModel) -> None:
-        """A model is served otherwise."""
+        """Note that a model is served differently from now on."""
         if before is None or before.spec.variants == model.spec.variants:
             return
         self._older.update(place for place in self._replicas if place[1] == model.name)
         self._look()
 
     def live(self, place: Place, replica: int) -> None:
-        """A replica is live, perhaps instead of another."""
+        """Note that a replica is live, perhaps instead of another."""
         if self._replicas.get(place) != replica:
             self._replicas[place] = replica
             self._gone(place)
 
     def gone(self, slice_name: str, model: str = "", variant: str = "") -> None:
-        """A replica is gone; without a model: all of the slice."""
+        """Note that a replica is gone; without a model, note that all replicas of the slice are gone."""
         for place in list(self._replicas):
             if place == (slice_name, model, variant) or (place[0] == slice_name and not model):
                 del self._replicas[place]

@@ -12,9 +12,10 @@ from serving.specs import ServedModel
 
 
 class CachePolicy:
-    """Of a model as it is served now: the answers of which variants may be kept, and whether asking pays.
-    `before`: the same as it was served until now; what that learnt holds for the same builds. `doubts`: which
-    are not deterministic, though they say so; `looked`: their changes until then."""
+    """The cache policy of a model as it is served now: the variants with answers that may be kept, and
+    whether asking pays. `before`: the policy of the model as it was served until now; what it learnt holds
+    for the same builds. `doubts`: the variants that are not deterministic, though they say so. `looked`: the
+    changes of the doubts until then."""
 
     __slots__ = ("looked", "model", "variants", "worth")
 
@@ -49,8 +50,9 @@ class CachedModels:
         self._kept = {name: CachePolicy(model, doubts) for name, model in models.items()}
 
     def of(self, model: ServedModel) -> CachePolicy | None:
-        """None while replicas of another build may answer, and for a model that is served otherwise by now:
-        what is asked of it has another key than what answers."""
+        """Return the model's cache policy, or None if replicas of another build may answer. None too for a
+        model that is served differently by now: the key of the request then differs from the key of the
+        answer."""
         kept = self._kept.get(model.name)
         if kept is None or kept.model is not model or kept.looked != self._doubts.changes:
             if self._models.get(model.name) is not model:
@@ -72,11 +74,11 @@ class CachedModels:
         return self._kept[name].worth
 
     def worths(self) -> dict[str, CacheBenefit]:
-        """Of each served model of which answers are kept."""
+        """Return the cache benefit of each served model with answers that are kept."""
         found = ((name, self.of(model)) for name, model in self._models.items())
         return {name: kept.worth for name, kept in found if kept is not None and kept.variants}
 
     def restart(self) -> None:
-        """What asking gained until now says nothing any more."""
+        """Forget what asking gained until now: it says nothing any more."""
         for kept in self._kept.values():
             kept.worth = CacheBenefit()

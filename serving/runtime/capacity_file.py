@@ -82,8 +82,8 @@ def _is_table(found: Capacity) -> bool:
 
 
 def _key(asked: FindCapacity) -> str:
-    """Return a digest of what a table depends on but the profile; of the code too, all of which takes
-    part."""
+    """Return a digest of what a table depends on, except the profile. The digest covers all of the code
+    too."""
     model = asked.model
     accuracies = [model.accuracy(variant) for variant in model.variants]
     parts = (

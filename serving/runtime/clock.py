@@ -4,5 +4,5 @@ import time
 
 
 def now_us() -> int:
-    """Microseconds of the system's monotonic clock."""
+    """Return the microseconds of the system's monotonic clock."""
     return time.monotonic_ns() // 1000

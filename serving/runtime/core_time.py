@@ -20,7 +20,8 @@ class CoreTime:
     stolen: float
 
     def since(self, before: "CoreTime", own: float) -> tuple[float, float]:
-        """(share of the time that others had, share that was stolen), where `own` seconds were one's own."""
+        """Return (the share of the time that others had, the share that was stolen); `own` seconds do not
+        count as others'."""
         total = max(self.total - before.total, 1e-9)
         stolen = self.stolen - before.stolen
         others = total - (self.idle - before.idle) - stolen - own
@@ -42,12 +43,12 @@ def core_time(cores: Collection[int]) -> CoreTime:
 
 
 def process_seconds(pid: int) -> float:
-    """CPU time of a process, all its threads."""
+    """Return the CPU time of a process, with all its threads, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def own_seconds() -> float:
-    """CPU time of this process."""
+    """Return the CPU time of this process in seconds."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime

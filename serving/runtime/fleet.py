@@ -7,7 +7,8 @@ requests that is let go) comes back in the loop's next turn.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from serving.control.commands import (
@@ -50,6 +51,7 @@ from serving.runtime.alarm import Alarm
 from serving.runtime.capacity_file import NAME, CapacityFile
 from serving.runtime.clock import now_us
 from serving.runtime.gateway import Gateway
+from serving.runtime.gpu_memory import GpuMemory
 from serving.runtime.job import Work
 from serving.runtime.link import Link
 from serving.runtime.model_log import ModelLog
@@ -86,6 +88,8 @@ class Fleet:
         self.on_change: Callable[[], None] = lambda: None
         self.on_replan: Callable[[str], None] = lambda _reason: None
         self.free_memory: Callable[[], int] = lambda: 0
+        self.weigh: Callable[[int], Awaitable[int]] = _unknown
+        self._gpu_memory = GpuMemory()
         self._changes = asyncio.Event()
         self._gateway = gateway
         self._store = store
@@ -135,7 +139,7 @@ class Fleet:
         now = now_us()
         self._execute(self.control.scale(spec, now), now)
 
-    def turn_back(self, reason: str) -> None:
+    def roll_back(self, reason: str) -> None:
         """Give up the move that is under way."""
         now = now_us()
         self._execute(self.control.roll_back(now, reason), now)
@@ -178,6 +182,10 @@ class Fleet:
         for name in names:
             self._supervisor.kill(name, f"was ended: {reason}")
 
+    def end_worker(self, slice_name: str, reason: str) -> None:
+        """End the worker of a slice: its device says that it cannot go on. It is started again."""
+        self._supervisor.kill(slice_name, f"was ended: {reason}")
+
     async def device_ended(self, domain: str) -> None:
         """Until no worker of what is lost lives any more."""
         for name in self._slices_of(domain):
@@ -205,7 +213,23 @@ class Fleet:
         self._execute(self.control.worker_ready(link.slice, now), now)
 
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:
-        """A replica is loaded and warm."""
+        """A replica is loaded and warm. On a GPU its share and its memory are looked at first."""
+        record = self.control.slices.get(link.slice)
+        on_gpu = record is not None and record.spec.device != "cpu" and not record.spec.rehearsed
+        if on_gpu and self._tasks is not None:
+            self._tasks.create_task(self._settle_on_gpu(link, loaded))
+        else:
+            self._take_loaded(link, loaded)
+
+    async def _settle_on_gpu(self, link: Link, loaded: Loaded) -> None:
+        """Take a replica on a GPU with the memory that its driver sees, unless its worker has no share."""
+        await self._supervisor.check(link.slice, link.pid)
+        used = await self.weigh(link.pid)
+        if self._links.get(link.slice) is link:
+            memory_bytes = self._gpu_memory.loaded(link.pid, loaded.replica, loaded.memory_bytes, used)
+            self._take_loaded(link, replace(loaded, memory_bytes=memory_bytes))
+
+    def _take_loaded(self, link: Link, loaded: Loaded) -> None:
         now = now_us()
         cost = (loaded.load_us, loaded.memory_bytes, loaded.held_us)
         busy = self._gateway.busy(link.slice)
@@ -229,6 +253,7 @@ class Fleet:
     def replica_unloaded(self, link: Link, replica: int) -> None:
         """A replica's memory is free again."""
         now = now_us()
+        self._gpu_memory.unloaded(link.pid, replica)
         self._settle_measurement(link.slice, replica)
         if self.observer is not None and (model := self._model(link.slice, replica)):
             self.observer.replica_unloaded(model)
@@ -253,6 +278,7 @@ class Fleet:
     def worker_lost(self, link: Link, reason: str) -> None:
         """A worker process is gone."""
         now = now_us()
+        self._gpu_memory.ended(link.pid)
         self._links.pop(link.slice, None)
         record = self.control.slices.get(link.slice)
         ended = record is not None and record.status in (WorkerStatus.STOPPING, WorkerStatus.LOST)
@@ -448,6 +474,11 @@ class Fleet:
         self._gateway.prices[name] = spec.price
         if self._tasks is not None:
             self._tasks.create_task(self._supervisor.start(spec))
+
+
+async def _unknown(_pid: int) -> int:
+    """Return the bytes that a process holds on GPUs, as far as is known without a driver."""
+    return 0
 
 
 def _report_unkept(writing: asyncio.Future[Path]) -> None:

@@ -65,7 +65,7 @@ class Gateway:
         self.on_stuck: Callable[[str, str], None] = lambda _slice, _reason: None
         self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
         self.devices = dict(devices)
-        self.prices: dict[str, float] = {}  # of an hour, by slice; likewise
+        self.prices: dict[str, float] = {}  # of an hour, by slice
         self._scheduler = Scheduler(self.models.values(), limits, self.tenants, devices=self.devices)
         self._observer = observer
         self._record = record  # called with every call and its arrival, whatever becomes of it
@@ -158,14 +158,16 @@ class Gateway:
             now = now_us()
             self._execute(self._scheduler.tighten(request_id, deadline_us - pending.reserve_us, now), now)
 
-    def pass_on(self, request_id: int, heir: Call, deliver: Callable[[Reply], None]) -> bool:
-        """Return its client is gone, and another waits for the same answer: an open request becomes `heir`'s,
-        and is counted so. Whether any of it still waits for a batch."""
+    def pass_on(self, request_id: int, successor: Call, deliver: Callable[[Reply], None]) -> bool:
+        """Give an open request to `successor`, which waits for the same answer, as its own client is gone.
+
+        Return whether any of it still waits for a batch.
+        """
         pending = self._pending[request_id]
-        pending.call, pending.deliver, pending.reserve_us = heir, deliver, self._reserve_us
-        pending.submitted_us = max(pending.submitted_us, heir.arrived_us)
+        pending.call, pending.deliver, pending.reserve_us = successor, deliver, self._reserve_us
+        pending.submitted_us = max(pending.submitted_us, successor.arrived_us)
         now = now_us()
-        self._scheduler.pass_on(pending.request, self._describe(heir, now), now)
+        self._scheduler.pass_on(pending.request, self._describe(successor, now), now)
         self._alarm.set(self._scheduler.wake_us, now)
         return pending.request.waiting > 0
 
@@ -442,7 +444,7 @@ class Gateway:
         else:
             reply = Reply(answer.outcome, answer.detail)
         if request.started_us:
-            waited_us = max(request.started_us - pending.submitted_us, 0)  # an heir may have come after
+            waited_us = max(request.started_us - pending.submitted_us, 0)  # a successor may have come after
             reply.batch_us = min(request.filling_us, waited_us)
             reply.queue_us = waited_us - reply.batch_us
         elif answer.outcome.kind is Kind.SHED:

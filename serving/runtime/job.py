@@ -61,18 +61,18 @@ async def run(work: Work[A, R], argument: A, limit_s: float, niceness: int = NIC
     try:
         await asyncio.wait([job])
     finally:
-        while not job.done():  # cancelled: a few milliseconds more, even for one who cancels again
+        while not job.done():  # cancelled: a few milliseconds more, even if the caller cancels again
             os.eventfd_write(wake, 1)
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([job])
-        job.exception()  # seen, also where nobody waits for it any more
+        job.exception()  # seen, also if no caller waits for it any more
         executor.shutdown()
         os.close(wake)
     return job.result()
 
 
 def run_blocking(work: Work[A, R], argument: A, limit_s: float) -> R:
-    """As `run`, where there is no event loop; Ctrl-C ends the child too."""
+    """Do as `run`, without an event loop; Ctrl-C ends the child too."""
     return _run(work, argument, limit_s, NICENESS, None)
 
 
@@ -80,7 +80,7 @@ def _run(work: Work[A, R], argument: A, limit_s: float, niceness: int, wake: int
     name = getattr(work, "__qualname__", repr(work))
     until_us = now_us() + int(min(limit_s, LIMIT_MAX_S) * 1e6)
     try:
-        # Pickle is safe here: between this process and its own child, through what nobody else can open.
+        # Pickle is safe here: between this process and its own child, through pipes of theirs alone.
         asked = pickle.dumps((work, argument), pickle.HIGHEST_PROTOCOL)
         child = _Child(asked, niceness)
     except Exception as error:
@@ -168,7 +168,7 @@ class _Child:
         return f"was killed by {signal.Signals(found.si_status).name}"
 
     def end(self) -> None:
-        """Nothing is left of the process, nor of what it may have started."""
+        """End the process and all that it may have started."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._popen.pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
         self._popen.wait()

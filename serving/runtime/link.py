@@ -229,6 +229,10 @@ class Link(asyncio.BufferedProtocol):
         elif self._transport is not None:
             self._transport.abort()
 
+    def blame(self, reason: str) -> None:
+        """Give the worker up: whatever it does from now on, it is lost for this reason. `kill` follows."""
+        self._fault = self._fault or reason
+
     # ---- what the transport and the supervisor tell
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -264,7 +268,7 @@ class Link(asyncio.BufferedProtocol):
     def exited(self, how: str, crashed: bool = False) -> None:
         """The process is gone and reaped; `how` in words, like "was killed by SIGKILL"; `crashed`: by what it
         did itself."""
-        self._exit, self.crashed = how, crashed
+        self._exit, self.crashed = how, crashed and not self._fault
         self._settle()
 
     def fail_to_start(self, reason: str) -> None:
@@ -364,7 +368,7 @@ class Link(asyncio.BufferedProtocol):
         self.versions = self._hello.versions
         self._events.worker_ready(self)
 
-    # A replica that was unloaded meanwhile is nobody's concern any more: its late answers are dropped.
+    # A replica that was unloaded meanwhile does not matter any more: its late answers are dropped.
 
     def _on_loaded(self, frame: Frame) -> None:
         loaded = unpack_loaded(frame)

@@ -45,7 +45,7 @@ class ModelLog:
         self._lines: dict[str, int] = {}  # by slice, within the second
 
     def raised(self, slice_name: str, raised: Raised) -> None:
-        """A model's code raised."""
+        """Log that a model's code raised."""
         kind = (raised.model, raised.variant, raised.kind)
         if raised.traceback:
             self._tracebacks.pop(kind, None)
@@ -67,7 +67,8 @@ class ModelLog:
         self._later(SAID_EVERY_S, lambda: self._say_more(kind))
 
     def printed(self, slice_name: str, stream: str, model: str, line: str) -> None:
-        """A worker's process printed a line; `model`: by whose code, "" where that is not known."""
+        """Log a line that a worker's process printed. `model`: the model with the code that printed it, "" if
+        that is not known."""
         count = self._lines.get(slice_name, 0)
         self._lines[slice_name] = count + 1
         if not count:
@@ -126,7 +127,7 @@ class Printed:
     """The gateway's end of one pipe, in which a worker prints."""
 
     def __init__(self, descriptor: int, say: Callable[[str, str], None]) -> None:
-        """`say(model, line)` takes each line. The descriptor is this object's to close."""
+        """Take a pipe's descriptor, and close it in the end. `say(model, line)` takes each line."""
         self._descriptor = descriptor
         self._say = say
         self._begun = b""

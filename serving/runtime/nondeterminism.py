@@ -31,7 +31,7 @@ class Doubts:
         }
 
     def forget(self, name: str) -> None:
-        """A model is not known any more."""
+        """Forget a model that is not known any more."""
         for build in list(self._found):
             if build[0] == name:
                 del self._found[build]

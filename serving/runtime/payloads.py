@@ -83,7 +83,9 @@ class Pending:
         reply.variant, reply.accuracy, reply.downgrade = self.variant, self.accuracy, self.downgrade
         reply.batch_rows = last.rows
         reply.compute_us, reply.output_us, reply.ready_us = self.compute_us, self.output_us, self.back_us
-        ran_us = self.back_us - max(self.request.started_us, self.submitted_us)  # an heir may have come after
+        ran_us = self.back_us - max(
+            self.request.started_us, self.submitted_us
+        )  # a successor may have come after
         reply.input_us = max(ran_us - self.compute_us - self.output_us, 0)
         return reply
 

@@ -31,8 +31,8 @@ class PendingCall:
         "request", "request_id", "settled", "timed",
     )  # fmt: skip
 
-    def __init__(self, waiter_id: int, call: Call, request: Request, deliver: Deliver) -> None:
-        self.id = waiter_id
+    def __init__(self, member_id: int, call: Call, request: Request, deliver: Deliver) -> None:
+        self.id = member_id
         self.call = call
         self.request = request
         self.deliver = deliver
@@ -94,12 +94,12 @@ class Expiries:
         self._alarm = Alarm(passed)
         self._heap: list[tuple[int, int]] = []
 
-    def add(self, expires_us: int, waiter: int, waiting: Collection[int], now: int) -> None:
+    def add(self, expires_us: int, member: int, waiting: Collection[int], now: int) -> None:
         """One more; `waiting`: who waits still."""
         if len(self._heap) > 2 * len(waiting) + 64:
             self._heap[:] = [each for each in self._heap if each[1] in waiting]
             heapify(self._heap)
-        heappush(self._heap, (expires_us, waiter))
+        heappush(self._heap, (expires_us, member))
         self._alarm.set(self._heap[0][0], now)
 
     def take(self, now: int) -> Iterator[int]:

@@ -131,7 +131,7 @@ class Recorder:
 
 
 class _Writer:
-    """The thread's part. Its counters are read from the event loop, and changed by nobody else."""
+    """The thread's part. The event loop reads its counters; only the thread changes them."""
 
     def __init__(self, files: ArrivalFiles, flows: Sequence[RecordedFlow]) -> None:
         self.blocks: SimpleQueue[RecordBlock | None] = SimpleQueue()

@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 
-ASKERS = 2  # one would let who comes just after a round trip began wait for two
-LOOKS_MAX = 128  # a round trip; Redis serves nobody else meanwhile
+ASKERS = 2  # with one, a look just after a round trip began would wait for two
+LOOKS_MAX = 128  # a round trip; Redis serves no other client meanwhile
 WRITES_MAX = 64  # a round trip
 WAITING_MAX = 1024  # answers that wait to be written, and
 WAITING_BYTES_MAX = 16 << 20
@@ -63,7 +63,8 @@ class RedisQuery:
         told: Callable[[Found], None],
         fault_of: FaultOf = lambda _entry: "",
     ) -> None:
-        """`fault_of` says what is wrong with an answer as one to the question, "" where nothing is."""
+        """Take the question and its lease. `fault_of` says what is wrong with an answer to the question, ""
+        if nothing is."""
         self.model = model
         self.key = key
         self.lease_us = lease_us
@@ -72,7 +73,7 @@ class RedisQuery:
         self.name = b""  # of the answer in Redis
         self.asked_us = 0
         self.over = False
-        self.withdrawn = False  # the one who asked is gone
+        self.withdrawn = False  # its request is gone
 
 
 class Counts:
@@ -90,9 +91,8 @@ class Counts:
 
 class RedisTier:
     """Made on the running event loop; asks nothing before `run` does. `epoch_us`: the Unix time at which the
-    gateway's clock was 0. `on_invalidated` is called with a model, "" for all, of which what is kept must go,
-    `on_healed` when Redis is (again) asked.
-    """
+    gateway's clock was 0. `on_invalidated` is called with a model, "" for all, if what is kept of it must go.
+    `on_healed` is called when Redis is (again) asked."""
 
     def __init__(self, spec: RedisSpec, ttl_us: int, models: Iterable[str], epoch_us: int) -> None:
         self.budget_us = spec.budget_us
@@ -130,11 +130,11 @@ class RedisTier:
         return self._breaker.closed
 
     def name(self, model: str, key: bytes) -> bytes:
-        """Return what the answer to a question is called in Redis until the next invalidation."""
+        """Return the name in Redis of a question's answer, until the next invalidation."""
         return self._keys.value(model, self._epochs.name(model), key)
 
     def look(self, look: RedisQuery) -> None:
-        """Ask. It is told within the budget, after this call has returned."""
+        """Ask Redis. `look.told` is called within the budget, after this call has returned."""
         look.asked_us = now = now_us()
         look.name = self.name(look.model, look.key)
         self._looks.append(look)
@@ -143,7 +143,7 @@ class RedisTier:
         self._watch(now)
 
     def withdraw(self, look: RedisQuery) -> None:
-        """Who asked is gone: it is not told."""
+        """Withdraw a question, as its asker is gone: `look.told` is not called."""
         look.over = look.withdrawn = True
 
     def put(self, key: bytes, entry: KeptAnswer) -> None:
@@ -158,13 +158,13 @@ class RedisTier:
         self._stirred.set()
 
     def release(self, name: bytes) -> None:
-        """Nobody computes it here any more: end the lease."""
+        """End the lease, as this gateway computes the answer no more."""
         if self.usable and len(self._writes) < WAITING_MAX:
             self._writes.append((name, b"", None))
             self._stirred.set()
 
     def invalidate(self, model: str = "") -> None:
-        """Let nobody have what was computed before; where Redis is away, as soon as it is back."""
+        """Let no gateway use what was computed before; if Redis is away, as soon as it is back."""
         self._epochs.invalidate(model, self._epoch_us + now_us())
         self._renewal_due = True
         self._stirred.set()
@@ -181,7 +181,7 @@ class RedisTier:
                 self._lose(error)
 
     async def _live(self) -> None:
-        """Until something breaks, which it raises."""
+        """Keep Redis in use until something breaks; that is raised."""
         wires: list[Wire] = []
         try:
             while len(wires) < ASKERS + 2:
@@ -348,7 +348,7 @@ class RedisTier:
             except Exception:  # a bug of one call must not cost the others Redis
                 logger.exception("what Redis said of %s could not be used", look.model)
         elif look.withdrawn and found == 0:
-            self.release(look.name)  # a lease for nobody
+            self.release(look.name)  # no request waits for the lease
 
     def _watch(self, now: int) -> None:
         looks = self._open
@@ -358,7 +358,7 @@ class RedisTier:
             self._alarm.set(looks[0].asked_us + self._patience_us, now)
 
     def _expire(self, now: int) -> None:
-        """The budget of the first look is spent."""
+        """End the first looks, as their budget is spent."""
         looks, late = self._open, False
         while looks and (looks[0].over or looks[0].asked_us + self._patience_us <= now):
             look = looks.popleft()
@@ -370,7 +370,7 @@ class RedisTier:
         self._watch(now)
 
     def _end_all(self) -> None:
-        """Nobody waits for Redis any more."""
+        """End all looks: no call waits for Redis any more."""
         self._looks.clear()
         while self._open:
             self._tell(self._open.popleft(), None)

@@ -71,11 +71,11 @@ class RedisNames:
         self.news = self._start + b"news"
 
     def epoch(self, scope: str) -> bytes:
-        """Of the epoch of a model, or "" of all."""
+        """Return the name of a model's epoch, or with "" of the epoch of all."""
         return self._start + b"epoch:" + scope.encode()
 
     def value(self, model: str, epoch: bytes, question: bytes) -> bytes:
-        """Of an answer; its lease is beside it."""
+        """Return the name of an answer; its lease is beside it."""
         return b"%b%b:%b:%b" % (self._start, model.encode(), epoch, question)
 
 
@@ -86,7 +86,8 @@ class Wire:
         self._connection = connection
 
     async def run(self, *commands: Command) -> list[Any]:
-        """Their answers, a ResponseError in place of one. RedisError or OSError where there are none."""
+        """Return the commands' answers; a failed command has a ResponseError in its place. Raises RedisError
+        or OSError if there are no answers."""
         await self._connection.send_packed_command(self._connection.pack_commands(commands))
         return [await self._answer() for _ in commands]
 
@@ -98,11 +99,11 @@ class Wire:
         return answer
 
     async def next(self) -> Any:
-        """Return what comes next on a channel."""
+        """Return the next message on a channel."""
         return await self._connection.read_response()
 
     async def close(self) -> None:
-        """At once."""
+        """Close the connection at once."""
         await self._connection.disconnect(nowait=True)
 
     async def _answer(self) -> Any:
@@ -113,7 +114,7 @@ class Wire:
 
 
 def pool_of(spec: RedisSpec) -> ConnectionPool:
-    """Makes connections to the server. ValueError where the URL is none."""
+    """Return a pool that makes connections to the server. Raises ValueError if the URL is no Redis URL."""
     given = {"password": spec.password} if spec.password else {}
     return ConnectionPool.from_url(
         spec.url,

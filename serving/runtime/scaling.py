@@ -27,9 +27,9 @@ R = TypeVar("R")
 
 
 class ScalingJobs:
-    """`find` fills tables, None: they stay guesses; `kept` has those of before. `on_planned` is told of each
-    plan, None where none was found, `on_found` of each table, with what was asked. Made on the running event
-    loop; after `close` nobody is told anything."""
+    """The jobs that plan scaling. `find` fills tables; with None they stay guesses. `kept` holds the tables
+    from before. `on_planned` is called with each plan, None if none was found; `on_found` with each table and
+    its question. Made on the running event loop; after `close` it calls neither."""
 
     def __init__(self, find: Work[FindCapacity, Capacity] | None, kept: CapacityFile) -> None:
         self.on_planned: Callable[[ScalingPlan | None], None] = lambda _plan: None
@@ -108,7 +108,7 @@ class ScalingJobs:
             return None
 
     def _say(self, what: str, why: str) -> None:
-        """Once, until something else is wrong with it."""
+        """Warn once why something fails, until something else is wrong with it."""
         if self._said.get(what) != why:
             self._said[what] = why
             logger.warning("%s; the number of replicas follows their load without it", why)

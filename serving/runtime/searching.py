@@ -35,11 +35,11 @@ class SharedTier(Protocol):
         ...
 
     def look(self, look: RedisQuery) -> None:
-        """Ask; it is told within the budget."""
+        """Ask; `look.told` is called within the budget."""
         ...
 
     def withdraw(self, look: RedisQuery) -> None:
-        """Who asked is gone."""
+        """Withdraw a question: its asker is gone."""
         ...
 
     def put(self, key: bytes, entry: KeptAnswer) -> None:
@@ -47,11 +47,11 @@ class SharedTier(Protocol):
         ...
 
     def release(self, name: bytes) -> None:
-        """Nobody computes it here any more."""
+        """End the lease: this gateway computes the answer no more."""
         ...
 
     def invalidate(self, model: str = "") -> None:
-        """Let nobody have what was computed before."""
+        """Let no gateway use what was computed before."""
         ...
 
 
@@ -97,7 +97,7 @@ class Searches:
         self._alarm = Alarm(self._wake)
 
     def __len__(self) -> int:
-        """Searches under way."""
+        """Return the number of searches under way."""
         return len(self._searches)
 
     def __contains__(self, flight: bytes) -> bool:
@@ -121,7 +121,7 @@ class Searches:
         return True
 
     def hurry(self, flight: bytes, deadline_us: int, now: int) -> None:
-        """Another waits for the flight's answer, who needs it by then."""
+        """Hurry a search: another call waits for the flight's answer, and needs it by `deadline_us`."""
         search = self._searches.get(flight)
         if search is None:
             return
@@ -130,7 +130,7 @@ class Searches:
             self._wait(flight, search, search.until_us, now)
 
     def drop(self, flight: bytes) -> None:
-        """Nobody waits for the flight any more, or its request ended without an answer."""
+        """Drop a search: no call waits for the flight any more, or its request ended without an answer."""
         search, name = self._searches.pop(flight, None), self._leases.pop(flight, None)
         if self.tier is not None and search is not None:
             self.tier.withdraw(search.look)
@@ -138,7 +138,7 @@ class Searches:
             self.tier.release(name)
 
     def close(self, flight: bytes) -> None:
-        """What was found is in good hands; what was not is computed here now."""
+        """Close a search: what was found is in good hands, and what was not is now computed here."""
         del self._searches[flight]
 
     def offer(self, flight: bytes, key: bytes, entry: KeptAnswer) -> None:
@@ -155,7 +155,7 @@ class Searches:
     def _told(self, flight: bytes, found: Found) -> None:
         now, search = now_us(), self._searches.get(flight)
         if search is None:
-            return  # its last waiter went, and asked the same again, as this was told
+            return  # its last member went, and asked the same again, as this was told
         look = search.look
         self._looked(look.model, _result(found), now - look.asked_us)
         if isinstance(found, KeptAnswer):

@@ -44,9 +44,9 @@ class VariantLoads(Protocol):
 
 
 class SelectingServing:
-    """`serving.ports.Serving` around another. Made on the running event loop. `selected` is told of every
-    call of a model with a selection, of its answer, and how long after its arrival that came. `seed`: of what
-    is drawn."""
+    """`serving.ports.Serving` around another. Made on the running event loop. `selected` is called for every
+    call of a model with a selection, with its answer and how long after its arrival that came. `seed`: for
+    what is drawn at random."""
 
     def __init__(
         self, behind: Serving, selected: Selected = lambda *_: None, seed: int | None = None
@@ -75,23 +75,23 @@ class SelectingServing:
         return self._behind.open_requests - len(self._asked) + len(self._edges)
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
-        """As what is behind."""
+        """Pass a refused request on to the serving behind."""
         self._behind.refused(model, outcome, tenant)
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
-        """As what is behind it."""
+        """Pass on to the serving behind the time that an edge itself spent on a completed call."""
         self._behind.answered(model, reply, read_us, made_us)
 
     def model_ready(self, name: str) -> bool:
-        """As what is behind."""
+        """Return whether the serving behind has the model ready."""
         return self._behind.model_ready(name)
 
     def now_us(self) -> int:
-        """As what is behind."""
+        """Return the time of the serving behind."""
         return self._behind.now_us()
 
     def invalidate(self, model: str = "") -> int:
-        """As what is behind."""
+        """Invalidate what the serving behind keeps, and return its count."""
         return self._behind.invalidate(model)
 
     def submit(self, call: Call, deliver: Deliver) -> int:
@@ -121,7 +121,8 @@ class SelectingServing:
         return len(given)
 
     def selection(self, model: str) -> dict[str, object]:
-        """Return what is known of a served model's members, as JSON values. Errors as of `feedback`."""
+        """Return what is known of a served model's members, as JSON values. Raises the errors of
+        `feedback`."""
         return self._selection.describe(model)
 
     # steps
@@ -163,7 +164,7 @@ class SelectingServing:
         hand_over(deliver, reply, call.model.name)
 
     def _slices(self, model: str) -> float:
-        """Return how many a model has; inf where nobody can say."""
+        """Return the number of slices that a model has; inf if it is unknown."""
         standing = getattr(self._behind, "standing", None)
         known = standing is not None and model in self.models  # else it has gone since the call was read
         load: VariantLoads | None = standing(model) if standing is not None and known else None

@@ -43,6 +43,8 @@ SAID_BYTES_MAX: Final = 4096
 """Of a keeper's sentence: what a pipe takes at once (PIPE_BUF)."""
 MARK: Final = "PENSTOCK_KEEPER"
 """A variable that says under which keeper a process was started: it outlives the keeper."""
+END_WAIT_S: Final = 5.0
+"""How long an MPS daemon may take to end the work of a worker that is to be killed."""
 _LOOKS: Final = 200
 _LOOK_S: Final = 0.02
 
@@ -124,6 +126,7 @@ class Supervisor:
         self._log = log
         self._workers = workers
         self._links: set[Link] = set()
+        self._ending: set[asyncio.Future[None]] = set()
         self._stopping = False
 
     async def start(self, spec: SliceSpec) -> None:
@@ -173,9 +176,27 @@ class Supervisor:
         """End the slice's worker now, ready or not; `worker_lost` follows, with the reason."""
         if slice_name in self._opening:
             self._opening[slice_name] = reason
-        for link in self._links:
-            if link.slice == slice_name:
+        for link in [link for link in self._links if link.slice == slice_name and not link.ended.is_set()]:
+            if self._shares.is_shared(slice_name):
+                ending = asyncio.ensure_future(self._end_shared(link, reason))
+                self._ending.add(ending)
+                ending.add_done_callback(self._ending.discard)
+            else:
                 link.kill(reason)
+
+    async def _end_shared(self, link: Link, reason: str) -> None:
+        """End a worker's work at its device, then the worker; the worker at least, before long."""
+        link.blame(reason)  # without its device it may end before it is killed
+        ended = asyncio.ensure_future(self._shares.end(link.slice, link.pid))
+        self._ending.add(ended)
+        ended.add_done_callback(self._ending.discard)
+        await asyncio.wait([ended], timeout=END_WAIT_S)
+        link.kill(reason)
+
+    async def check(self, slice_name: str, pid: int) -> None:
+        """End the slice's worker if it computes outside of its share."""
+        if self._shares.is_shared(slice_name) and (wrong := await self._shares.check(slice_name, pid)):
+            self.kill(slice_name, f"was ended: {wrong}")
 
     async def ended(self, slice_name: str) -> None:
         """Until no process of the slice that was started before lives any more."""
@@ -194,6 +215,8 @@ class Supervisor:
             for link in self._links:
                 link.kill()
             await self._all_end(KILLED_WAIT_S)
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=END_WAIT_S)
         await self._shares.stop()
 
     async def _all_end(self, wait_s: float) -> bool:

@@ -13,8 +13,8 @@ LOOK_RUNS = 2000  # of the yardstick, a second of it
 
 
 async def look(bench: Bench, slices: Sequence[str], cores: Sequence[int]) -> Evidence:
-    """Return what the yardstick takes for a second, and who else had the cores meanwhile (() where no CPU is
-    measured). The variants are loaded."""
+    """Return what the yardstick takes for a second, and the share of the cores that others had meanwhile (()
+    if no CPU is measured). The variants are loaded."""
     before, own = core_time(cores), _own(bench)
     found = await bench.measure(slices, MeasureOrder(0, 1, bench.size, 1, 1, LOOK_RUNS))
     yardsticks = tuple(each for one in found for each in one.yardsticks_us)
@@ -32,8 +32,8 @@ async def sweep(
     after_trial: Callable[[], None],
     watts: Callable[[], float] = lambda: 0.0,
 ) -> None:
-    """Measure until nothing is in doubt; on all `slices` at once. What was disturbed is measured again.
-    `watts`: what the device draws, 0 where nobody knows."""
+    """Measure until nothing is in doubt, on all `slices` at once. A disturbed trial is measured again.
+    `watts`: the power that the device draws, 0 if unknown."""
     while (trial := exploration.next()) is not None:
         order = MeasureOrder(0, trial.rows, trial.size, trial.repeats, trial.budget_us, YARDSTICKS)
         found = await bench.measure(slices, order)

@@ -27,13 +27,13 @@ class Accepted:
         return self._requests.get(request_id)
 
     def add(self, request: Request) -> None:
-        """A request is accepted."""
+        """Add an accepted request."""
         self._requests[request.id] = request
         self.held_bytes += request.payload_bytes
         self.expire(request, request.expires_us)
 
     def expire(self, request: Request, expires_us: int) -> None:
-        """A request expires then, and no more when it was to before."""
+        """Set when a request expires; an earlier time no longer holds."""
         request.expires_us = expires_us
         if expires_us != NEVER_US:
             if len(self._expiries) > 2 * len(self._requests) + 64:  # forget those that ended before
@@ -42,7 +42,7 @@ class Accepted:
             heappush(self._expiries, (expires_us, request.id))
 
     def remove(self, request: Request) -> bool:
-        """Return a request is answered; False where it was before."""
+        """Remove an answered request. Return False if it was answered before."""
         if self._requests.pop(request.id, None) is None:
             return False
         self.held_bytes -= request.payload_bytes
@@ -54,8 +54,8 @@ class Accepted:
         return self._expiries[0][0] if self._expiries else NEVER_US
 
     def pop_expired(self, now_us: int) -> Request | None:
-        """Return a request whose own deadline has passed, still accepted; None where there is no (other)
-        one."""
+        """Return an accepted request with a passed deadline of its own; None if there is no (other) such
+        request."""
         while self._expiries and self._expiries[0][0] <= now_us:
             request = self._requests.get(heappop(self._expiries)[1])
             if request is not None and request.expires_us <= now_us:

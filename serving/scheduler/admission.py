@@ -42,7 +42,7 @@ FLOOR = 0.3
 """Of what one of several models of a tenant is entitled to in overload: with less it goes first. In the same
 simulation .5 costs 3 % of goodput and .8 8 %, as the one goes first that needs most for a request."""
 LITTLE = 0.5
-"""Of an equal share of the slices: a model that needs no more is sheltered from others of its tenant. In the
+"""Of an equal share of the slices: a model that needs no more is protected from others of its tenant. In the
 same simulation, at 1.15 times the capacity, to shelter all within their shares costs 4 % of goodput."""
 QUEUE_SHARE = 0.6
 """Of a request's slack that the rows ahead of it may take before its flow is thinned, unless another tenant
@@ -51,10 +51,10 @@ wants the same slices: a burst that the queue can hold costs nobody anything. In
 answers come at once instead of 0."""
 SAFE_LOAD = 0.75
 """From this load on requests are given up for others (one slice, SLO of 25 ms: 1 % at .76 of what batches of
-the target size could carry). A flow that fits into it with its fair share is sheltered from that."""
+the target size could carry). A flow that fits into it with its fair share is protected from that."""
 RETRY_US_MIN = 1000
-SHARE_MIN = 0.05  # nobody is sent away for more than 20 SLOs on the word of one review
-RESTART_US = 1_000_000  # a worker is back in 1.4 s as a rule: new process .2 s, loading and warming the rest
+SHARE_MIN = 0.05  # one review never turns requests away for more than 20 SLOs
+RESTART_US = 1_000_000  # a worker is mostly back in 1.4 s: new process .2 s, loading and warming the rest
 
 
 _UNLISTED = TenantSpec(DEFAULT_TENANT)
@@ -98,7 +98,7 @@ class Admission:
             return MEMORY_FULL  # the last of it is kept for small requests
         if now_us - model.reviewed_us >= REVIEW_US or now_us - self._reviewed_us >= REVIEW_US:
             self._note(model, now_us)
-        request.sheltered = flow.sheltered
+        request.protected = flow.protected
         if model.queue.comers is not None:
             slack_us = SLACK_SHARE * (request.deadline_us - request.arrived_us)
             model.queue.comers.add(slack_us - model.alone_us(request), now_us)
@@ -138,7 +138,7 @@ class Admission:
         return model.cost_us(request) > most_us
 
     def retry_us(self, outcome: Outcome, model: ScheduledModel, request: Request, now_us: int) -> int:
-        """In how long another try may fare better, from what waits; 0 where nobody can say."""
+        """Return in how many us another try may fare better, from what waits; 0 if that is unknown."""
         if outcome is DRAINING or outcome is TOO_LARGE or request.is_vain(request.arrived_us):
             return 0
         if outcome is NO_REPLICA:
@@ -155,7 +155,7 @@ class Admission:
         return max(int(wait_us), RETRY_US_MIN)
 
     def regroup(self) -> None:
-        """Replicas came or went: find the models that share slices, directly or through others."""
+        """Find the models that share slices, directly or through others, as replicas came or went."""
         self._groups = []
         waiting = list(self._models.values())
         while waiting:
@@ -182,7 +182,7 @@ class Admission:
             flows = [flow for model in group for flow in model.flows.values() if flow.need > 0]
             contested = len({flow.tenant for flow in flows}) > 1
             mixed = len(group) > 1 and not contested
-            self._shelter(group, LITTLE / max(len(flows), 1) if mixed else inf)
+            self._protect(group, LITTLE / max(len(flows), 1) if mixed else inf)
             shares = self._shares(group, HEADROOM)
             admitted = self._shares(group, HEADROOM_MIXED) if mixed else shares
             for flow, share in admitted.items():
@@ -190,26 +190,26 @@ class Admission:
                 flow.contested = contested
             overload = any(share < 1 for share in shares.values())
             for model in group:
-                entitled = sum([flow.need * shares[flow] for flow in model.flows.values()], 0.0)
-                model.queue.entitled = entitled if overload else 0.0
+                fair_share = sum([flow.need * shares[flow] for flow in model.flows.values()], 0.0)
+                model.queue.fair_share = fair_share if overload else 0.0
                 model.queue.floor = FLOOR if mixed else inf
                 if not contested:
                     filling = model.filling_share(now_us)
                     for flow in model.flows.values():
                         flow.share = max(flow.share, filling)
 
-    def _shelter(self, group: Sequence[ScheduledModel], least: float) -> None:
+    def _protect(self, group: Sequence[ScheduledModel], least: float) -> None:
         """Shelter the flows that are within their shares while others are not, if they need no more than
         `least` of the slices: what others give up makes room for larger batches of their own."""
         safe = self._shares(group, SAFE_LOAD)
-        pressed = any(share < 1 for share in safe.values())
+        overloaded = any(share < 1 for share in safe.values())
         room = SAFE_LOAD * steady({live for model in group for live in model.slices})
         for flow, share in safe.items():
-            flow.sheltered = pressed and share >= 1 and flow.need <= least * room
+            flow.protected = overloaded and share >= 1 and flow.need <= least * room
 
     def _shares(self, group: Sequence[ScheduledModel], load: float) -> dict[TenantFlow, float]:
-        """Return what of each flow's need its slices can take up to a `load`: each model's alone, then
-        together."""
+        """Return the share of each flow's need that its slices can take up to a `load`: first each model
+        alone, then all together."""
         shares = {flow: 1.0 for model in group for flow in model.flows.values()}
         for model in group:
             self._fit(list(model.flows.values()), load * steady(model.slices), shares)
@@ -218,7 +218,8 @@ class Admission:
         return shares
 
     def _fit(self, flows: Sequence[TenantFlow], room: float, shares: dict[TenantFlow, float]) -> None:
-        """Lower shares to `room` slices: max-min between tenants, and within each between its models."""
+        """Lower the shares to `room` slices: max-min between tenants, and within each tenant between its
+        models."""
         wants: dict[str, float] = {}
         for flow in flows:
             if flow.need > 0:
@@ -251,10 +252,10 @@ def _calm(needs: Mapping[ScheduledModel, float]) -> bool:
     if len(slices) > 1 and not all(alone):
         return False
     for model in needs:
-        model.queue.entitled = 0.0
+        model.queue.fair_share = 0.0
         for flow in model.flows.values():
             flow.share = 1.0
-            flow.sheltered = False
+            flow.protected = False
     return True
 
 

@@ -38,8 +38,8 @@ def _slices(group: Sequence[ScheduledModel]) -> Collection[Slice]:
 
 
 def _width(slices: Collection[Slice]) -> int:
-    """Batches that they compute at once. A slice of which one batch is late counts: what that costs is seen
-    to batch by batch, and a lower rung would be kept for long."""
+    """Return the number of batches that the slices compute at once. A slice with one late batch counts. Its
+    cost is handled batch by batch, and a lower rung would be kept for long."""
     return sum([live.width for live in slices])
 
 

@@ -24,8 +24,8 @@ class ColdStarts:
         self.look_us = NEVER_US
 
     def mark(self, model: ScheduledModel, variant: str, load_us: int, now_us: int, reason: str = "") -> None:
-        """A variant can be loaded within `load_us`; NEVER_US: it cannot be, for that reason where there is a
-        lasting one."""
+        """Note that a variant can be loaded within `load_us`. NEVER_US: it cannot be loaded, for the given
+        `reason` if the reason lasts."""
         model.forecast.begin(now_us)
         model.hopeless.pop(variant, None)
         if load_us == NEVER_US and reason:
@@ -40,7 +40,7 @@ class ColdStarts:
         self.look_us = now_us
 
     def expect(self, model: ScheduledModel, variant: str, ready_us: int, now_us: int) -> None:
-        """A variant is being loaded, and will be there at about `ready_us`."""
+        """Note that a variant is being loaded, and will be there at about `ready_us`."""
         model.forecast.begin(now_us)
         model.hopeless.pop(variant, None)
         absent = model.absent.setdefault(variant, ColdVariant(max(ready_us - now_us, 0), now_us))
@@ -48,7 +48,8 @@ class ColdStarts:
         self.look_us = now_us
 
     def ask(self, model: ScheduledModel, variants: tuple[str, ...], now_us: int) -> Sequence[Miss]:
-        """One of these is wanted: the nearest is asked for, unless one is live or it has been."""
+        """Ask for the nearest of these variants, as a request wants one. Ask for none if one is live or the
+        nearest was asked for already."""
         if model.resides(variants):
             return ()
         variant = model.nearest(variants, now_us)
@@ -59,7 +60,8 @@ class ColdStarts:
         return (Miss(model.served.name, variant),)
 
     def wait(self, model: ScheduledModel, request: Request, now_us: int) -> Sequence[Miss]:
-        """Return a request has joined the queue: what it waits for is asked for, and looked at in time."""
+        """Ask for the variant that a request waits for, as it has joined the queue, and look at it in
+        time."""
         misses = self.ask(model, request.variants, now_us)
         self._watch(model, request.variants, request.pieces[0].deadline_us, request.bucket, now_us)
         return misses
@@ -98,8 +100,8 @@ class ColdStarts:
     def _watch(
         self, model: ScheduledModel, variants: tuple[str, ...], deadline_us: int, bucket: int, now_us: int
     ) -> None:
-        """What is due then waits for one of these: look when it may be hopeless, or is to be asked for
-        again."""
+        """Set when to look again at what is due then and waits for one of these variants. By then it may be
+        hopeless, or the variant is to be asked for again."""
         variant = model.nearest(variants, now_us)
         absent = model.absent.get(variant)
         if absent is None or model.resides(variants):

@@ -12,12 +12,12 @@ class ColdVariant:
 
     def __init__(self, load_us: int, ask_us: int) -> None:
         self.load_us = load_us
-        self.ready_us = NEVER_US  # nobody loads it
+        self.ready_us = NEVER_US  # no slice loads it
         self.ask_us = ask_us
 
     @property
     def cold(self) -> bool:
-        """Whether nobody loads it."""
+        """Whether the variant is not being loaded."""
         return self.ready_us == NEVER_US
 
     def loaded_us(self, now_us: int) -> int:

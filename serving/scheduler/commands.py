@@ -11,13 +11,13 @@ from serving.vocabulary import Outcome
 class RunBatch:
     """Send these pieces, in this order, to a replica. Also the scheduler's record of the batch in flight.
 
-    One that is `staged` was sent ahead, while another ran: until that one is back, `started_us` is when it
-    should be. `size` is its largest row's, `bucket` its lane's. `typical_us` is what it takes as a rule,
-    `lead_us` how long before its end the next may go.
-    `declared_us`: of what it takes, what its requests declare (`Request.declared_us`).
-    `beside`: another slice of the device was busy when it started; `joined`: one became so while it ran.
-    `cold`: it did not follow at once on another of its replica. `downgrade`: why a variant runs it that would
-    not without pressure (`vocabulary.Downgrade`), "" where the one that would does.
+    A `staged` batch was sent ahead, while another ran: until the other is back, `started_us` is when this
+    batch should start. `size` is its largest row's size, `bucket` its lane's. `typical_us` is what it
+    typically takes, `lead_us` how long before its end the next batch may go. `declared_us`: the part of its
+    time that its requests declare (`Request.declared_us`). `beside`: another slice of the device was busy
+    when it started; `joined`: another became busy while it ran. `cold`: it did not follow at once on another
+    batch of its replica. `downgrade`: why it runs on a variant that would not run it without pressure
+    (`vocabulary.Downgrade`). "" if the usual variant runs it.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class FlagProfile:
 
 @dataclass(frozen=True)
 class Miss:
-    """A request came, or waits, for a variant that is not loaded and that nobody is loading."""
+    """A request came, or waits, for a variant that is neither loaded nor being loaded."""
 
     model: str
     variant: str

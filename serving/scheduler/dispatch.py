@@ -15,7 +15,7 @@ GiveUp = Callable[[Request], bool]
 """Ends a request that is still waiting, and takes it out of its queue at once. False where it was tightened
 for others: it has its own deadlines back instead, and what was decided of its queue is decided again."""
 
-MANY = 12  # models whose policies are asked at every decision: some 10 us each
+MANY = 12  # models with a policy that every decision asks: some 10 us each
 _AGAIN_US = -1  # at once: what was to run was given up, or what was to be given up waits on
 
 
@@ -29,18 +29,20 @@ class Dispatch:
         self._count = 0
 
     def settle(self, batch_id: int, now_us: int) -> RunBatch | None:
-        """Return a batch is back; None for one that is unknown, or was on a slice that has been given up."""
+        """Return the batch that is back. None for an unknown batch, or for a batch of a slice that was given
+        up."""
         live = self._running.pop(batch_id, None)
         return None if live is None else live.settle(batch_id, now_us)
 
     def forget(self, live: Slice) -> None:
-        """A slice is gone, and what ran on it."""
+        """Forget a slice that is gone, and what ran on it."""
         for batch_id in live.running:
             del self._running[batch_id]
         live.leave()
 
     def plan(self, give_up: GiveUp, now_us: int) -> tuple[list[RunBatch], int]:
-        """Batches to run now, and when to ask again; requests that can no longer be met are given up."""
+        """Return the batches to run now, and when to ask again; give up the requests that can no longer be
+        met."""
         batches: list[RunBatch] = []
         wake_us = NEVER_US
         for ahead in (False, True):  # nothing is sent ahead that a free slice could start
@@ -55,7 +57,7 @@ class Dispatch:
         return batches, wake_us
 
     def _fill(self, live: Slice, ahead: bool, batches: list[RunBatch], give_up: GiveUp, now_us: int) -> int:
-        """Batches that start here at once, or `ahead` of one's end; returns when to ask again."""
+        """Add the batches that start here at once, or `ahead` of another's end; return when to ask again."""
         while live.free is not ahead and live.opens_us <= now_us:
             live.device.expected = live.expected
             batch, ask_us = self._choose(live, give_up, now_us)
@@ -145,21 +147,22 @@ class Dispatch:
 
 
 def _used(queues: Sequence[SliceQueue], now_us: int) -> list[float] | None:
-    """In overload, what each model has had of the slices over what it is entitled to; None where that does
-    not matter, as none has had so little that it would go short."""
-    if len(queues) < 2 or not all(here.queue.entitled for here in queues):
+    """Return, in overload, each model's use of the slices over its entitled share. None if that does not
+    matter, as no model has had so little that it would go short."""
+    if len(queues) < 2 or not all(here.queue.fair_share for here in queues):
         return None
-    used = [here.queue.used_us(now_us) / (USED_US * here.queue.entitled) for here in queues]
+    used = [here.queue.used_us(now_us) / (USED_US * here.queue.fair_share) for here in queues]
     return used if any(had < here.queue.floor for had, here in zip(used, queues, strict=True)) else None
 
 
 def _ask(
     live: Slice, give_up: GiveUp, start_us: int, now_us: int
 ) -> tuple[list[SliceQueue], list[Choice], int]:
-    """Queues of which a batch could start at `start_us`, with those batches; when to ask again, if none.
+    """Return the queues with a batch that could start at `start_us`, with those batches; if there is none,
+    when to ask again.
 
-    Of many queues the most urgent are asked first, and the others only where none of those is ready, or where
-    a paper's rule picks the model by something else.
+    Of many queues the most urgent are asked first. The others follow only if none of those is ready, or if a
+    paper's rule picks the model by something else.
     """
     queues: list[SliceQueue] = []
     choices: list[Choice] = []
@@ -187,8 +190,8 @@ def _ask(
 
 
 def join(here: SliceQueue, choice: Choice, pieces: Sequence[Piece], start_us: int) -> dict[Lane, list[Piece]]:
-    """Return what else the batch may take in: the first pieces of kin that the same variant would answer now,
-    as many as there is room for while all of them are in time."""
+    """Return what else the batch may take in: the first pieces of kin that the same variant would answer now.
+    It takes as many as there is room for while all of them are in time."""
     found: dict[Lane, list[Piece]] = {}
     lane, room = choice.lane, choice.room
     if room < 1 or not isinstance(lane, Lane):
@@ -228,13 +231,13 @@ def _by_urgency(live: Slice) -> list[SliceQueue]:
 
 
 def _is_full(choice: Choice, lane: Lane, here: SliceQueue) -> bool:
-    """Return whether a batch could take nobody in who comes later."""
+    """Return whether a batch could take in no piece that comes later."""
     left = len(lane.pieces) - len(choice.drop) - len(choice.pieces)
     return left > 0 or choice.rows >= here.replicas[choice.variant].rows_max(lane.bucket)
 
 
 def _clear(live: Slice, give_up: GiveUp, now_us: int) -> int:
-    """Beside a suspect slice, nothing may ask for long: end what is hopeless; returns when to look again."""
+    """End what is hopeless, as beside a suspect slice nothing may ask for long; return when to look again."""
     look_us = NEVER_US
     for here in live.queues.values():
         _drop_hopeless(here, give_up, now_us)

@@ -35,9 +35,10 @@ class Endings:
         return answer
 
     def complete(self, request: Request, batch: RunBatch, now_us: int) -> Answer:
-        """Answer a request, the last of which a batch has computed, and that was accepted until now.
+        """Answer a request with a batch that computed the last of it; the request was accepted until now.
 
-        Replicas follow what more of them might have spared: not what was late for its own number of rows.
+        Replicas follow what more of them might have spared, so a request that is late for its own number of
+        rows does not count.
         """
         model = self._models[request.model]
         model.open -= 1
@@ -65,7 +66,7 @@ class Endings:
         return Answer(request, outcome, None, detail)
 
     def expire(self, now_us: int) -> list[Command]:
-        """Answer those whose own deadline has passed, waiting or running."""
+        """Answer the requests with a passed deadline of their own, waiting or running."""
         answers: list[Command] = []
         while (request := self._accepted.pop_expired(now_us)) is not None:
             outcome = DEADLINE_QUEUED if request.waiting else DEADLINE_RUNNING
@@ -101,5 +102,5 @@ class Endings:
         return answers
 
     def abandon(self, model: ScheduledModel, detail: str) -> list[Command]:
-        """End waiting requests that nothing can answer: nobody can say when a replica will be back."""
+        """End waiting requests that nothing can answer: it is unknown when a replica will be back."""
         return [self.end(request, WORKER_LOST, detail) for request in model.stranded()]

@@ -38,9 +38,9 @@ class Ladder:
 
 
 class Selector:
-    """Which variant of a model answers on one slice. `row_us`: what a row takes here, by variant, in batches
-    as they are aimed at; `trust` as in `Rung`. What was chosen last is for batches of up to `rows_most`;
-    what was chosen since `until_us` was set to NEVER_US stays so until then, while nobody comes or goes."""
+    """Chooses which variant of a model answers on one slice. `row_us`: what a row takes here, by variant, in
+    batches of the aimed size; `trust` as in `Rung`. The last choice is for batches of up to `rows_most`. A
+    choice since `until_us` was set to NEVER_US holds until then, while no replica comes or goes."""
 
     __slots__ = (
         "_guard_us", "_ladders", "_queue", "_usual", "replicas", "row_us", "rows_most", "trust", "until_us",
@@ -54,21 +54,21 @@ class Selector:
         self.rows_most = ANY_ROWS
         self.until_us = NEVER_US
         self._ladders: dict[Wants, Ladder] = {}
-        self._usual: Wants | None = None  # of who was answered last
+        self._usual: Wants | None = None  # of the last answered request
         self._guard_us = 0.0
 
     def forget(self) -> None:
-        """Replicas, or what is known of them, are others."""
+        """Forget the ladders, as replicas, or what is known of them, have changed."""
         self._ladders.clear()
 
     def renew(self, row_us: dict[str, float], now_us: int) -> None:
-        """Rows take so long by now, by what is known of each replica."""
+        """Take what rows take by now, by what is known of each replica."""
         self.trust = learn(self.replicas, row_us, now_us)
         self.row_us = row_us
         self._ladders.clear()
 
     def ladder(self, wants: Wants) -> Ladder:
-        """Of those who want it so."""
+        """Return the ladder for requests with these wants."""
         ladder = self._ladders.get(wants)
         if ladder is None:
             if len(self._ladders) > KEPT:  # clients state floors
@@ -77,8 +77,9 @@ class Selector:
         return ladder
 
     def answering(self, backlog: LaneBacklog, wants: Wants) -> tuple[str, Replica] | None:
-        """Return the variant that a batch of a lane of who wants it so would be run by now; None where none
-        that may is here. Where the ladder's would be late for the first piece even alone, the quickest."""
+        """Return the variant that would run a batch of a lane with these `wants` by now. None if no variant
+        that may is here. Return the quickest if the ladder's variant would be late for the first piece even
+        alone."""
         ladder = self.ladder(wants)
         rungs, now_us = ladder.rungs, backlog.now_us
         self._usual = wants
@@ -103,7 +104,7 @@ class Selector:
         return start_us + took_us > piece.deadline_us
 
     def carrying(self, wants: Wants) -> int:
-        """Return the place of the rung that carries the load of those who want it so."""
+        """Return the place of the rung that carries the load of requests with these `wants`."""
         ladder = self.ladder(wants)
         return carrying(ladder.rungs, ladder.first, self._allowance(wants).afford_us)
 
@@ -115,13 +116,15 @@ class Selector:
         return self.ladder(wants).dear
 
     def accuracy(self, wants: Wants) -> float | None:
-        """Of the rung that carries the load of those who want it so; None where nobody knows."""
+        """Return the accuracy of the rung that carries the load of requests with these `wants`; None if it is
+        unknown."""
         rungs = self.ladder(wants).rungs
         return self.replicas[rungs[self.carrying(wants)].variant].accuracy if rungs else None
 
     @property
     def usual(self) -> Replica | None:
-        """What carries the load of who waits here, or waited last; else whichever replica there is."""
+        """The replica that carries the load of the requests that wait here, or waited last; else any replica
+        there is."""
         for lane in self._queue.lanes:
             if not self.replicas.keys().isdisjoint(lane.variants):
                 self._usual = lane.wants
@@ -131,7 +134,8 @@ class Selector:
 
     @property
     def last_resort(self) -> Replica | None:
-        """Of what those allow who wait here, or waited last, the quickest; else whichever there is."""
+        """The quickest replica that the requests which wait here, or waited last, allow; else any replica
+        there is."""
         usual = self.usual
         if usual is None or self._usual is None or len(self._usual[0]) < 2:
             return usual
@@ -145,7 +149,8 @@ class Selector:
         return self.replicas[rungs[self.carrying(wants)].variant] if rungs else None
 
     def quickest(self, variants: Sequence[str], size: int, rows: int = 1) -> tuple[str, Replica] | None:
-        """Of these variants the one that computes so many rows in the least time; None where none is here."""
+        """Return, of these variants, the variant that computes that number of rows in the least time; None if
+        none is here."""
         found: tuple[str, Replica] | None = None
         least_us = inf
         for name in variants:
@@ -171,12 +176,11 @@ class Selector:
 
 
 def learn(replicas: Mapping[str, Replica], row_us: dict[str, float], now_us: int) -> dict[str, float]:
-    """Correct `row_us`, and what is known of replicas that have not run for long, by what those take that
-    have: it is the slice that others have slowed down, or do so no longer. Returns by how much
-    (`Rung.trust`)."""
+    """Correct `row_us`, and what is known of replicas that have not run for long, by what the other replicas
+    take. Others slow the slice down, or do so no longer. Return by how much (`Rung.trust`)."""
     lately = {name for name, replica in replicas.items() if not replica.untried(now_us)}
     if not lately:
-        return {}  # nobody has said anything of the slice: what each has learnt is the best that is known
+        return {}  # nothing is known of the slice: what each policy has learnt is the best estimate
     common = max([replicas[name].slowness for name in lately])
     trust: dict[str, float] = {}
     for name, replica in replicas.items():
@@ -220,8 +224,8 @@ def build(
 def climber(
     wants: Wants, rate: float, row_us: Mapping[str, float], accuracy: Callable[[str], float | None]
 ) -> Climber | None:
-    """Return the load of those who want it so, on slices where rows take so long in the mean; None where that
-    is not known of any variant."""
+    """Return the load of requests with these `wants`, on slices with these mean row times. None if no
+    variant's row time is known."""
     variants, optimize, _ = wants
     known = [name for name in variants if name in row_us]
     if not known:
@@ -232,7 +236,8 @@ def climber(
 
 
 def cost(replica: Replica) -> float:
-    """Of a million rows in full batches: a row's microseconds are as many seconds of a million."""
+    """Return the cost of a million rows in full batches: a row's microseconds are as many seconds for a
+    million."""
     return full_row_us(replica) * replica.price / HOUR_S if replica.price else 0.0
 
 
@@ -243,8 +248,8 @@ def full_row_us(replica: Replica) -> float:
 
 
 def _merits(accuracies: Iterable[tuple[str, float | None]]) -> dict[str, float]:
-    """Accuracies; where not all are known, a point for each place, so that loads of which they are not known
-    and loads of which they are can share slices."""
+    """Return the accuracies. If not all are known, return a point for each place instead. So loads with known
+    accuracies and loads without can share slices."""
     listed = list(accuracies)
     if all(accuracy is not None for _, accuracy in listed):
         return {name: accuracy for name, accuracy in listed if accuracy is not None}

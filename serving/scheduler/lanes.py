@@ -20,8 +20,19 @@ class Lane:
     """Pieces ordered by deadline, ties by arrival. A `serving.policy.batching.interface.LaneView`."""
 
     __slots__ = (
-        "_arrivals", "_keys", "_size", "bucket", "closed", "declared_us", "key", "kin", "pieces", "rows",
-        "sheltered", "variants", "wants",
+        "_arrivals",
+        "_keys",
+        "_size",
+        "bucket",
+        "closed",
+        "declared_us",
+        "key",
+        "kin",
+        "pieces",
+        "protected",
+        "rows",
+        "variants",
+        "wants",
     )  # fmt: skip
 
     def __init__(
@@ -34,10 +45,10 @@ class Lane:
         self.variants = wants[0]
         self.bucket = bucket
         self.declared_us = 0
-        self._size = 0  # of the largest piece; _LEFT: that one has gone, and nobody has asked since
+        self._size = 0  # of the largest piece; _LEFT: that one has gone, and no caller has asked since
         self.rows = 0
         self.pieces: list[Piece] = []
-        self.sheltered: list[Piece] = []
+        self.protected: list[Piece] = []
         self._keys: list[
             tuple[int, int]
         ] = []  # (deadline, sequence) of each piece: bisect needs no key calls
@@ -58,7 +69,8 @@ class Lane:
         return self._arrivals[0].arrived_us
 
     def insert(self, piece: Piece) -> None:
-        """O(log n) comparisons; usually at the end, as deadlines come in the order of arrivals."""
+        """Insert a piece in O(log n) comparisons; usually at the end, as deadlines come in the order of
+        arrivals."""
         self._place(piece)
         piece.lane = self
         if piece.returned:  # to its place among those that arrived earlier
@@ -95,7 +107,7 @@ class Lane:
             piece.lane = None
         self.pieces = sorted(pieces, key=_order)
         self._keys = [_order(piece) for piece in self.pieces]
-        self.sheltered = [piece for piece in self.pieces if piece.sheltered]
+        self.protected = [piece for piece in self.pieces if piece.protected]
         self._arrivals = deque(sorted(self.pieces, key=lambda piece: (piece.arrived_us, piece.sequence)))
         for piece in self.pieces:
             piece.lane = self
@@ -103,8 +115,8 @@ class Lane:
     def move(self, piece: Piece, deadline_us: int) -> None:
         """Give a piece another deadline, and the place that goes with it."""
         self._cut(piece)
-        if piece.sheltered:
-            self.sheltered.remove(piece)
+        if piece.protected:
+            self.protected.remove(piece)
         piece.deadline_us = deadline_us
         self._place(piece)
 
@@ -118,8 +130,8 @@ class Lane:
             place = bisect_left(keys, key)
             keys.insert(place, key)
             self.pieces.insert(place, piece)
-        if piece.sheltered:
-            insort(self.sheltered, piece, key=_order)
+        if piece.protected:
+            insort(self.protected, piece, key=_order)
 
     def _cut(self, piece: Piece) -> None:
         place = bisect_left(self._keys, _order(piece))
@@ -131,8 +143,8 @@ class Lane:
         self.rows -= piece.rows
         if piece.size == self._size > 0:
             self._size = _LEFT
-        if piece.sheltered:
-            self.sheltered.remove(piece)
+        if piece.protected:
+            self.protected.remove(piece)
 
     def _forget(self) -> None:
         """Bound the arrivals that left: never more than those that wait, plus a few."""
@@ -145,7 +157,7 @@ def _order(piece: Piece) -> tuple[int, int]:
 
 
 class Queue:
-    """One model's lanes and their total. `version` changes whenever a piece comes or goes. `entitled`: in
+    """One model's lanes and their total. `version` changes whenever a piece comes or goes. `fair_share`: in
     overload, the slices' worth of time that the model may have; 0 where none is shared out. `allowances`:
     what a row may take of it, by what its lane wants, where there is a choice. `comers`: kept where a choice
     of variants has to think of them. `floor`: the share of what it is
@@ -153,7 +165,7 @@ class Queue:
 
     __slots__ = (
         "_first_due_us", "_lanes", "_looked", "_sequence", "_used_at_us", "_used_us", "allowances",
-        "backlog", "comers", "entitled", "floor", "version",
+        "backlog", "comers", "fair_share", "floor", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -161,7 +173,7 @@ class Queue:
         self._sequence = 0
         self.backlog = QueueLength()
         self.version = 0
-        self.entitled = 0.0
+        self.fair_share = 0.0
         self.floor = inf
         self.allowances: dict[Wants, Allowance] = {}
         self.comers: ArrivalSlack | None = None
@@ -176,16 +188,16 @@ class Queue:
         return self._lanes.values()
 
     def use(self, compute_us: int, now_us: int) -> None:
-        """A batch of the model has had a slice."""
+        """Count a batch of the model that has had a slice."""
         self._used_us = self.used_us(now_us) + compute_us
         self._used_at_us = now_us
 
     def used_us(self, now_us: int) -> float:
-        """Return what the model has had of the slices' time lately."""
+        """Return how much of the slices' time the model has had lately."""
         return self._used_us * exp((self._used_at_us - now_us) / USED_US)
 
     def kin(self, lane: Lane) -> list[Lane]:
-        """Return the other lanes whose pieces may share a batch with those of this one."""
+        """Return the other lanes with pieces that may share a batch with this lane's pieces."""
         if lane.kin is None or len(self._lanes) < 2:
             return []
         return [other for other in self._lanes.values() if other is not lane and other.kin == lane.kin]
@@ -254,20 +266,22 @@ class Queue:
             self._move(piece, deadline_us)
         request.own_us = None
 
-    def pass_on(self, request: Request, heir: Request) -> None:
-        """Make a request another client's: due when `heir` is, its pieces that are due later than it as much
-        later as before, unless that client has said when all of it is."""
+    def pass_on(self, request: Request, successor: Request) -> None:
+        """Make a request another client's, due when `successor` is.
+
+        Its pieces that are due later are as much later as before, unless that client has set one deadline.
+        """
         pieces = request.pieces  # none where it has ended, and is about to be answered
         before_us = request.own_us or [piece.deadline_us for piece in pieces]
-        further_us = heir.deadline_us - request.deadline_us
+        further_us = successor.deadline_us - request.deadline_us
         request.own_us = None
         request.arrived_us, request.deadline_us, request.tenant = (
-            heir.arrived_us, heir.deadline_us, heir.tenant,
+            successor.arrived_us, successor.deadline_us, successor.tenant,
         )  # fmt: skip
-        request.latest_us = heir.deadline_us
+        request.latest_us = successor.deadline_us
         for piece, due_us in zip(pieces, before_us[: len(pieces)], strict=True):
-            if heir.expires_us == NEVER_US:
-                request.latest_us = max(heir.deadline_us, due_us + request.declared_us + further_us)
+            if successor.expires_us == NEVER_US:
+                request.latest_us = max(successor.deadline_us, due_us + request.declared_us + further_us)
             self._move(piece, request.latest_us - request.declared_us)
 
     def _move(self, piece: Piece, deadline_us: int) -> None:

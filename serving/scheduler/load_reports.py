@@ -9,7 +9,8 @@ from serving.scheduler.slices import Slice
 
 
 def look(models: Iterable[ScheduledModel], slices: Iterable[Slice], now_us: int) -> tuple[LoadReport, ...]:
-    """Of those that say so (`ServedModel.replicas`), retired ones too, in the order of `models`."""
+    """Return a report for each model with `ServedModel.replicas`, retired models too, in the order of
+    `models`."""
     running: dict[str, int] = {}
     for live in slices:
         for batch in live.running.values():

@@ -19,12 +19,12 @@ class MeanRate:
         self._since_us = self._read_us = -1
 
     def begin(self, now_us: int) -> None:
-        """Requests may come from now on; nothing where they could before."""
+        """Note that requests may come from now on; nothing changes if they could before."""
         if self._since_us < 0:
             self._since_us = self._read_us = now_us
 
     def rate(self, now_us: int) -> float:
-        """Requests a second, corrected for what it is too young to have seen."""
+        """Return the requests a second, corrected for what the rate is too young to have seen."""
         self.begin(now_us)
         gone_us, count = now_us - self._read_us, self.arrivals - self._seen
         left = exp(-gone_us / STEADY_US)

@@ -45,7 +45,7 @@ class ModelCounts:
         self._latest_us = -1  # when a request last came
 
     def came(self, rows: int, now_us: int) -> None:
-        """A request is here, whatever becomes of it."""
+        """Count a request that is here, whatever becomes of it."""
         self.offered += rows
         if self._latest_us >= 0:
             gap_us = float(now_us - self._latest_us)
@@ -53,7 +53,7 @@ class ModelCounts:
         self._latest_us = now_us
 
     def done(self, rows: int, took_us: int, late: bool) -> None:
-        """A request is answered with its result."""
+        """Count a request that is answered with its result."""
         self.completed += rows
         self.answered += 1
         self.took_us += took_us
@@ -61,12 +61,13 @@ class ModelCounts:
             self.missed += rows
 
     def ended(self, rows: int, outcome: Outcome) -> None:
-        """A request ends without."""
+        """Count a request that ends without a result."""
         if outcome in MISSED:
             self.missed += rows
 
     def seen(self, model: str, requests: int) -> LoadReport:
-        """Of a model that was asked by so many requests; without what it has at this moment."""
+        """Return the report of a model that was asked by that number of requests, without what it has at this
+        moment."""
         return LoadReport(
             model, self.offered, requests, self._gaps_us2 * 1e-12, self.completed, self.missed,
             self.answered, self.took_us, self.busy_us,

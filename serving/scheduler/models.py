@@ -37,7 +37,15 @@ class TenantFlow:
     model's answering variant answers."""
 
     __slots__ = (
-        "contested", "need", "rate", "share", "sheltered", "tenant", "thinning", "verdict", "wants",
+        "contested",
+        "need",
+        "protected",
+        "rate",
+        "share",
+        "tenant",
+        "thinning",
+        "verdict",
+        "wants",
     )  # fmt: skip
 
     def __init__(self, tenant: str, wants: Wants | None = None) -> None:
@@ -48,7 +56,7 @@ class TenantFlow:
         self.thinning = Thinning()
         self.need = 0.0  # slices' worth of time, as of the last review
         self.contested = False  # other tenants want the same slices
-        self.sheltered = False  # it is within its share while others are not
+        self.protected = False  # it is within its share while others are not
         self.verdict = OVERLOAD  # for those that the thinning stops
 
 
@@ -85,7 +93,7 @@ class ScheduledModel:
         self.resident: dict[str, int] = {}  # variant -> live replicas
         self.flows: dict[tuple[str, Wants | None], TenantFlow] = {}  # by tenant and what it wants
         self.outlook: Outlook | None = None  # of what waits, as of the last review
-        self.variant_us: dict[str, float] = {}  # of each variant, likewise, in the mean over slices
+        self.variant_us: dict[str, float] = {}  # of each variant, in the mean over slices
         self.reviewed_us = NEVER_REVIEWED_US
         self._plain = (served.answering_variant,)
         self._seen: dict[str, dict[str, Outlook]] = {}  # by slice and variant
@@ -94,7 +102,8 @@ class ScheduledModel:
         self._alone_us: dict[tuple[tuple[str, ...], int, int], float] = {}
 
     def serve(self, served: ServedModel) -> bool:
-        """It is served so from now on. Whether batches may be no larger than is less than before."""
+        """Serve the model as `served` from now on. Return whether batches may be no larger than less than
+        before."""
         before, self.served = self.served, served
         self.retired = False
         if self.bucket not in served.spec.sizes:
@@ -134,7 +143,7 @@ class ScheduledModel:
         )
 
     def stranded(self) -> list[Request]:
-        """Waiting requests that nothing can answer, now or when it has been loaded."""
+        """Return the waiting requests that nothing can answer, now or after a load."""
         waiting = {piece.request.id: piece.request for lane in self.queue.lanes for piece in lane.pieces}
         return [
             request
@@ -144,14 +153,15 @@ class ScheduledModel:
         ]
 
     def check_over(self) -> None:
-        """ValueError while requests are open, or replicas live."""
+        """Raise ValueError while requests are open, or replicas live."""
         if self.open or self.slices:
             where = ", ".join(live.name for live in self.slices) or "no slice"
             name = self.served.name
             raise ValueError(f"{name} cannot be forgotten: {self.open} requests are open, it is on {where}")
 
     def leave(self, live: Slice, replicas: Iterable[Replica], last: bool) -> None:
-        """These are gone from a slice, the `last` that it had of the model or not."""
+        """Note that these replicas are gone from a slice; `last`: they were the slice's last replicas of the
+        model."""
         if last:
             self.slices.remove(live)
         for replica in replicas:
@@ -159,7 +169,7 @@ class ScheduledModel:
             self._latest[replica.variant] = replica
 
     def nearest(self, variants: tuple[str, ...], now_us: int) -> str:
-        """Of these the one that would be loaded first; "" where none can be."""
+        """Return which of these variants would be loaded first; "" if none can be."""
         found, first_us = "", NEVER_US
         for variant in variants:
             absent = self.absent.get(variant)
@@ -168,7 +178,7 @@ class ScheduledModel:
         return found
 
     def row_us(self, variant: str, bucket: int) -> int:
-        """Return what a row of a bucket took when the variant was last on a slice; 0 where it has been on
+        """Return what a row of a bucket took when the variant was last on a slice; 0 if it has been on
         none."""
         replica = self._latest.get(variant)
         return 0 if replica is None else ceil(replica.typical_us(1, bucket))
@@ -217,7 +227,7 @@ class ScheduledModel:
             self.outlook = Outlook(self._mean_row_us(now_us), doubtful, filling)
 
     def _look(self, here: SliceQueue, rate: float, now_us: int) -> dict[str, Outlook]:
-        """Return what is to be expected of each replica on a slice."""
+        """Return what to expect of each replica on a slice."""
         seen: dict[str, Outlook] = {}
         for variant, replica in here.replicas.items():
             outlook = self.policy.outlook(here, replica, rate, now_us)
@@ -228,8 +238,8 @@ class ScheduledModel:
         return seen
 
     def _mean_row_us(self, now_us: int) -> float:
-        """Return what a row of all flows takes in the mean, each answered by the quickest that it allows; of
-        those of late, where none comes now."""
+        """Return the mean time of a row over all flows, each answered by the quickest variant that it allows.
+        If no flow has arrivals now, return the quickest variant's."""
         total = rate = 0.0
         for flow in self.flows.values():
             peak = flow.rate.peak(now_us)
@@ -238,8 +248,7 @@ class ScheduledModel:
         return total / rate if rate else min(self.variant_us.values())
 
     def least_row_us(self, wants: Wants | None) -> float:
-        """Return what a row takes in the mean of the quickest variant that those allow; 0 where nobody
-        knows."""
+        """Return the mean row time of the quickest variant that those `wants` allow; 0 if it is unknown."""
         names = self._plain if wants is None else wants[0]
         return min([self.variant_us[name] for name in names if name in self.variant_us], default=0.0)
 
@@ -252,7 +261,9 @@ class ScheduledModel:
         """Return what all flows need at their present rates, in slices' worth of time."""
         total = 0.0
         for flow in self.flows.values():
-            rate = flow.rate.peak(now_us)  # who has gone asks for nothing: others need not share with it
+            rate = flow.rate.peak(
+                now_us
+            )  # a flow that has gone asks for nothing: others need not share with it
             flow.need = rate * self.least_row_us(flow.wants) if rate > QUIET else 0.0
             total += flow.need
         return total
@@ -274,7 +285,7 @@ class ScheduledModel:
         return [replica for replica in found if replica is not None]
 
     def least_us(self, request: Request) -> float:
-        """`quickest_us` as of the last review."""
+        """Return `quickest_us` as of the last review."""
         key = (request.variants, request.size)
         least_us = self._least_us.get(key)
         if least_us is None:
@@ -282,8 +293,8 @@ class ScheduledModel:
         return least_us + request.declared_us
 
     def cost_us(self, request: Request) -> float:
-        """Return what all rows of a request take together as a rule, one batch after the other, on its
-        quickest replica; 0 where it has none."""
+        """Return what all rows of a request typically take together, one batch after the other, on its
+        quickest replica. Return 0 if it has none."""
         found = []
         for each in self.replicas(request):
             most = each.piece_max(request.size)
@@ -295,7 +306,7 @@ class ScheduledModel:
 
     def alone_us(self, request: Request) -> float:
         """Return what the first batch of a request takes, alone and by its quickest replica, as of the last
-        review; 0 where it has none."""
+        review; 0 if it has none."""
         key = (request.variants, request.size, request.rows)
         alone_us = self._alone_us.get(key)
         if alone_us is None:
@@ -307,16 +318,16 @@ class ScheduledModel:
         return alone_us + request.declared_us
 
     def quickest_us(self, request: Request) -> float:
-        """Return what a row of a request takes at least, alone, on its quickest replica; what it declares
-        where it has none."""
+        """Return the least time that a row of a request takes, alone, on its quickest replica. Return what it
+        declares if it has none."""
         return self._row_us(request) + request.declared_us
 
     def _row_us(self, request: Request) -> float:
         return min((each.typical_us(1, request.size) for each in self.replicas(request)), default=0.0)
 
     def preferred(self, wants: Wants) -> float:
-        """Return the least accuracy of what carries the load of those who want it so, on any slice; -inf
-        where it is not known."""
+        """Return the least accuracy, on any slice, of what carries the load of requests with these `wants`;
+        -inf if it is unknown."""
         least = inf
         for live in self.slices:
             accuracy = live.queues[self.served.name].selector.accuracy(wants)
@@ -335,7 +346,7 @@ class ScheduledModel:
         return first_us
 
     def drained_us(self, free_us: int) -> float:
-        """When all that waits could have been started, as far as can be told, from `free_us` on."""
+        """Return when all that waits could have been started, as far as can be told, from `free_us` on."""
         backlog = self.queue.backlog
         if self.outlook is None or not self.slices:
             return float(free_us)
@@ -343,7 +354,7 @@ class ScheduledModel:
 
 
 def _means(seen: Iterable[dict[str, Outlook]]) -> dict[str, float]:
-    """Return what a row takes by variant; of unequal slices, as if all were of their mean speed."""
+    """Return what a row takes by variant; of unequal slices, as if all had their mean speed."""
     speeds: dict[str, list[float]] = {}
     for outlooks in seen:
         for variant, outlook in outlooks.items():

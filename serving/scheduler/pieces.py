@@ -34,7 +34,7 @@ def split(request: Request, model: ScheduledModel) -> None:
 
 
 def settle(model: ScheduledModel) -> None:
-    """Split what waits as if the replicas that are there now had been there when it came."""
+    """Split what waits as if the replicas of now had been there when it came."""
     renewed: dict[Lane, dict[int, list[Piece]]] = {}
     for request, slack_us in list(model.unsettled.values()):
         rows_max = _rows_max(request, model)
@@ -62,7 +62,8 @@ def settle(model: ScheduledModel) -> None:
 
 
 def shrink(model: ScheduledModel) -> None:
-    """The largest batch is smaller than before: cut what waits into such, each part due as the whole was."""
+    """Cut what waits into smaller batches, as the largest batch is smaller than before; each part is due as
+    the whole was."""
     rows_max = model.served.spec.batch_max
     for lane in list(model.queue.lanes):
         if any(piece.rows > rows_max for piece in lane.pieces):
@@ -75,14 +76,14 @@ def shrink(model: ScheduledModel) -> None:
 
 
 def cut(piece: Piece, rows_max: int) -> list[Piece]:
-    """Return the parts of a piece, of at most so many rows, that take its place in its request."""
+    """Return the parts of a piece, of at most `rows_max` rows, that take its place in its request."""
     if piece.rows <= rows_max:
         return [piece]
     request, parts = piece.request, []
     for offset in range(0, piece.rows, rows_max):
         part = Piece(request, piece.first_row + offset, min(rows_max, piece.rows - offset))
         part.deadline_us, part.arrived_us = piece.deadline_us, piece.arrived_us
-        part.sheltered, part.apart, part.returned = piece.sheltered, piece.apart, piece.returned
+        part.protected, part.apart, part.returned = piece.protected, piece.apart, piece.returned
         part.sequence = piece.sequence + offset
         parts.append(part)
     place = request.pieces.index(piece)
@@ -99,9 +100,8 @@ def _rows_max(request: Request, model: ScheduledModel) -> int:
 
 
 def _pieces(request: Request, rows_max: int, slack_us: int) -> list[Piece]:
-    """Return all its rows, each piece due by so much later than the one before: `slack_us`, of which its
-    deadline leaves so much, holds `parts` SLOs, or where there are fewer pieces than that, as many equal
-    spans."""
+    """Return pieces for all of the request's rows, each due later than the one before by the same span.
+    `slack_us`, what its deadline leaves, holds `parts` SLOs, or with fewer pieces, as many equal spans."""
     pieces: list[Piece] = []
     count = -(-request.rows // rows_max)
     spans = min(request.parts, count)

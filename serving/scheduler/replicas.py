@@ -17,8 +17,7 @@ by no more than the maximum: what is committed cannot grow, or be given up, any 
 
 
 class Replica:
-    """A variant on a slice, an hour of which has a `price`. A
-    `serving.policy.batching.interface.ReplicaView`."""
+    """A variant on a slice that has a `price` an hour. A `serving.policy.batching.interface.ReplicaView`."""
 
     __slots__ = (
         "_batch_max", "_budget_us", "accuracy", "device", "doubt", "drift", "failures", "id",
@@ -48,7 +47,8 @@ class Replica:
         return min(self._batch_max, self.latency.rows_within(self._budget(self._budget_us), size))
 
     def rows_worth(self, size: int) -> int:
-        """Of those the largest in which a row takes hardly longer than in any smaller one."""
+        """Return the largest number of rows with which a row takes hardly longer than with any smaller
+        number."""
         return min(self.rows_max(size), self.latency.rows_worth(size))
 
     def piece_max(self, size: int) -> int:
@@ -57,7 +57,7 @@ class Replica:
         return min(self._batch_max, self.latency.rows_within(self._budget(self._budget_us // 2), size))
 
     def _budget(self, budget_us: int) -> int:
-        """Return what the profile is to say of a batch that typically takes so long: a profile that is too
+        """Return what the profile must say of a batch that typically takes `budget_us`: a profile that is too
         slow must not keep batches small."""
         return int(budget_us / min(self.residuals.typical_of(EITHER), 1.0))
 
@@ -74,7 +74,7 @@ class Replica:
         return min(prior_us * residuals.kappa_of(expected, share), most_us) + residuals.overhead_us
 
     def typical_us(self, rows: int, size: int) -> float:
-        """Return what a batch takes as a rule."""
+        """Return what a batch typically takes."""
         return self.latency.predict_us(rows, size) * self.residuals.typical_of(self.device.expected)
 
     @property
@@ -83,7 +83,7 @@ class Replica:
         return self.residuals.lost_of(self.device.expected)
 
     def is_proven(self, rows: int, size: int) -> bool:
-        """Return whether batches of about so many rows, or of more, have lately shown what they take."""
+        """Return whether batches of about that many rows, or of more, have lately shown what they take."""
         return self.drift.is_proven(rows, self.profiled.measured_size(size))
 
     def is_tried(self, rows: int, size: int) -> bool:
@@ -91,7 +91,7 @@ class Replica:
         return self.drift.is_tried(rows, self.profiled.measured_size(size))
 
     def longest_us(self, predicted_us: float) -> float:
-        """Return what a batch may take of which that is predicted now, should others join it."""
+        """Return what a batch may take, if its prediction is `predicted_us` now, should others join it."""
         residuals, expected = self.residuals, self.device.expected
         slower = max(residuals.kappa_of(EITHER) / residuals.kappa_of(expected), 1.0)
         return (predicted_us - residuals.overhead_us) * slower + residuals.overhead_us
@@ -107,11 +107,11 @@ class Replica:
         return rows if rows < self._batch_max else self._batch_max
 
     def learn(self, batch: RunBatch, compute_us: int, elapsed_us: int, rung: bool = False) -> bool:
-        """Return a batch came back `elapsed_us` after its dispatch. Whether the profile is judged otherwise
-        now.
+        """Learn from a batch that came back `elapsed_us` after its dispatch. Return whether the profile is
+        judged differently now.
 
-        `rung`: another variant may run in its place. What batches took before a time in which it did not run
-        counts less then: it is of other times, and nothing but a few tries can show that they are over.
+        `rung`: another variant may run in its place. What batches took before a time without runs then counts
+        less: it is of other times. Only a few tries can show that they are over.
         """
         now_us = self.learned_us = batch.started_us + elapsed_us
         self.failures = 0
@@ -139,8 +139,9 @@ class Replica:
         return self._watch(batch.rows, batch.size, compute_us, batch.beside, ran)
 
     def inherit(self, before: "Replica") -> bool:
-        """It takes the place of `before`, with a profile that has been refined or measured anew: what its
-        latest batches took still holds, and is held against it. Whether that is to be said (again)."""
+        """Take the place of `before`, with a profile that was refined or measured anew. What its latest
+        batches took still holds, and is held against the profile. Return whether that is to be said
+        (again)."""
         self.residuals = before.residuals
         self.ran_us = before.ran_us
         self.failures = before.failures
@@ -176,7 +177,7 @@ class Replica:
 
     @property
     def factor(self) -> float:
-        """What its batches take as a rule over its profile."""
+        """What its batches typically take, over its profile."""
         return self.residuals.typical_of(self.device.expected)
 
     @property

@@ -17,26 +17,48 @@ Wants = tuple[tuple[str, ...], str, float]
 
 
 class Request:
-    """One inference call. Mutable and slotted: this is the hot path (a frozen dataclass costs 3 times more).
+    """An inference call. Mutable and slotted: this is the hot path (a frozen dataclass costs 3 times more).
 
-    `lane_key` names what it waits with, and `kin` what else it may share a batch with, where one variant runs
-    both (None: nothing); `variants` those that may answer, the most accurate
-    first, `optimize` what is best for it among them, for at most `cost_max` a million rows; `tier` is the one
-    that it asked for. `size` is that of its largest row, `bucket` the size bucket of that. `declared_us`: by
-    so much each batch of it takes longer than its rows do, as its parameters say; the same for all that may
-    share a batch with it.
+    `lane_key` names what it waits with. `kin` names what else it may share a batch with if one variant runs
+    both (None: nothing). `variants` may answer it, the most accurate first. `optimize` is what is best for it
+    among them, for at most `cost_max` a million rows. `tier` is the tier it asked for. `size` is its largest
+    row's size, `bucket` the size bucket. `declared_us`: by how much each batch of it takes longer than its
+    rows do, as its parameters say. It is the same for all that may share a batch with it.
 
-    `deadline_us` is what it was promised (the client's or the SLO's, the tighter), `parts` times the SLO: an
-    answer after that is late. `latest_us` is when the last of its pieces is due, which orders the queue:
-    never before the deadline, and after it where the rows are too many for the promise (`pieces.split`).
-    `expires_us` is the client's own deadline, when it must be answered whatever happens. `own_us`: while
-    others wait for its answer and need it sooner, when its pieces were due before.
+    `deadline_us` is the promise (the client's or the SLO's, the tighter), `parts` times the SLO: a later
+    answer is late. `latest_us` is when its last piece is due, which orders the queue. It is never before the
+    deadline, and after it if the rows are too many for the promise (`pieces.split`). `expires_us` is the
+    client's own deadline: it must be answered by then whatever happens. `own_us`: while others wait for its
+    answer and need it sooner, when its pieces were due before.
     """
 
     __slots__ = (
-        "arrived_us", "bucket", "cost_max", "deadline_us", "declared_us", "expires_us", "filling_us", "id",
-        "kin", "lane_key", "latest_us", "lost", "model", "open_pieces", "optimize", "own_us", "parts",
-        "payload_bytes", "pieces", "rows", "sheltered", "size", "started_us", "tenant", "tier", "variants",
+        "arrived_us",
+        "bucket",
+        "cost_max",
+        "deadline_us",
+        "declared_us",
+        "expires_us",
+        "filling_us",
+        "id",
+        "kin",
+        "lane_key",
+        "latest_us",
+        "lost",
+        "model",
+        "open_pieces",
+        "optimize",
+        "own_us",
+        "parts",
+        "payload_bytes",
+        "pieces",
+        "protected",
+        "rows",
+        "size",
+        "started_us",
+        "tenant",
+        "tier",
+        "variants",
         "waiting",
     )  # fmt: skip
 
@@ -53,7 +75,7 @@ class Request:
         self.bucket = 0
         self.declared_us = 0
         self.tenant = DEFAULT_TENANT
-        self.sheltered = False  # others cause the overload that it arrived in
+        self.protected = False  # others cause the overload that it arrived in
         self.payload_bytes = 0
         self.variants: tuple[str, ...] = ()
         self.optimize = MOST_ACCURATE
@@ -100,8 +122,18 @@ class Piece:
     """
 
     __slots__ = (
-        "apart", "arrived_us", "deadline_us", "downgrade", "first_row", "lane", "request", "returned",
-        "rows", "sequence", "sheltered", "size",
+        "apart",
+        "arrived_us",
+        "deadline_us",
+        "downgrade",
+        "first_row",
+        "lane",
+        "protected",
+        "request",
+        "returned",
+        "rows",
+        "sequence",
+        "size",
     )  # fmt: skip
 
     def __init__(self, request: Request, first_row: int, rows: int) -> None:
@@ -110,7 +142,7 @@ class Piece:
         self.rows = rows
         self.deadline_us = request.deadline_us - request.declared_us
         self.arrived_us = request.arrived_us
-        self.sheltered = request.sheltered
+        self.protected = request.protected
         self.size = request.size
         self.lane: Lane | None = None
         self.apart = 0

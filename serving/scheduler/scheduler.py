@@ -96,15 +96,15 @@ class Scheduler:
         return self._accepted.held_bytes
 
     def queue_rows(self, model: str) -> int:
-        """Rows waiting for a batch."""
+        """Return the number of rows that wait for a batch."""
         return self._models[model].queue.backlog.rows
 
     def queue_requests(self, model: str) -> int:
-        """Requests of which rows wait for a batch."""
+        """Return the number of requests with rows that wait for a batch."""
         return self._models[model].queue.backlog.requests
 
     def rates(self, now_us: int) -> dict[str, float]:
-        """Requests a second by model, steadily, whatever became of them."""
+        """Return the steady rate of requests a second by model, whatever became of them."""
         return {name: model.forecast.rate(now_us) for name, model in self._models.items()}
 
     def busy(self, slice_name: str) -> frozenset[str]:
@@ -131,14 +131,14 @@ class Scheduler:
         return [judgement for live in self._slices.values() for judgement in live.judgements()]
 
     def seen(self, now_us: int) -> tuple[LoadReport, ...]:
-        """Return what the models whose replicas follow their load were asked, and how they fared."""
+        """Return what the models with load-following replicas were asked, and how they fared."""
         return look(self._models.values(), self._slices.values(), now_us)
 
     # events of requests
 
     def offer(self, model: str, tenant: str, now_us: int) -> None:
-        """A request that an edge refused for want of room counts as offered load: as one row, of the size
-        bucket of the model's latest request. A model that is unknown by now counts nothing."""
+        """Count a request that an edge refused for want of room as offered load. It counts as one row, of the
+        size bucket of the model's latest request. A model that is unknown by now counts nothing."""
         owner = self._models.get(model)
         if owner is not None:
             owner.forecast.arrivals += 1
@@ -147,8 +147,7 @@ class Scheduler:
             owner.flow(tenant).rate.add(1, now_us)
 
     def arrive(self, request: Request, now_us: int) -> Sequence[Command]:
-        """Return a request joins its model's queue, or is refused at once. Either may be the occasion of a
-        Miss."""
+        """Put a request into its model's queue, or refuse it at once. Either may cause a Miss."""
         model = self._models[request.model]
         model.forecast.arrivals += 1
         model.intake.came(request.rows, now_us)
@@ -176,10 +175,11 @@ class Scheduler:
         return misses
 
     def tighten(self, request_id: int, deadline_us: int, now_us: int) -> Sequence[Command]:
-        """Others wait for its answer too and need it by `deadline_us`: its pieces move forward in their lane.
+        """Tighten a request's deadline: others also wait for its answer and need it by `deadline_us`. Its
+        pieces move forward in their lane.
 
-        What its own client was promised stays. Once it cannot be met for the others any more, it is due as
-        before: it is not given up for their sake.
+        The promise to its own client stays. Once the others' deadline cannot be met, it is due as before: it
+        is not given up for their sake.
         """
         request = self._accepted.get(request_id)
         if request is None:
@@ -193,29 +193,31 @@ class Scheduler:
                 self._look_again(model, now_us)
         return ()
 
-    def pass_on(self, request: Request, heir: Request, now_us: int) -> None:
-        """Its client left, and another waits for the same answer: it is `heir`'s from now on."""
+    def pass_on(self, request: Request, successor: Request, now_us: int) -> None:
+        """Its client left, and another waits for the same answer: it is `successor`'s from now on."""
         model = self._models[request.model]
-        model.queue.pass_on(request, heir)
-        if request.id in model.unsettled and heir.expires_us != NEVER_US:
+        model.queue.pass_on(request, successor)
+        if request.id in model.unsettled and successor.expires_us != NEVER_US:
             model.unsettled[request.id] = request, 0
         if request.waiting:
-            self._ask_for_plan(model, heir.deadline_us - request.declared_us, now_us)
+            self._ask_for_plan(model, successor.deadline_us - request.declared_us, now_us)
             self._look_again(model, now_us)
 
     def expire(self, request_id: int, expires_us: int, now_us: int) -> None:
-        """It is to be answered by then, not when its client had said; NEVER_US: its driver sees to that."""
+        """Set when a request is answered at the latest, instead of its client's deadline; NEVER_US: its
+        driver sees to that."""
         if (request := self._accepted.get(request_id)) is not None:
             self._accepted.expire(request, expires_us)
             self._due_us = min(self._due_us, max(expires_us, now_us))
 
     def cancel(self, request_id: int) -> Sequence[Command]:
-        """Return the client left: waiting rows are freed; rows in flight are computed for nobody."""
+        """Cancel a request of a client that left: waiting rows are freed, and rows in flight are computed in
+        vain."""
         request = self._accepted.get(request_id)
         return () if request is None else (self._endings.end(request, CLIENT_GONE),)
 
     def wake(self, now_us: int) -> Sequence[Command]:
-        """Deadlines that passed, batches that hang, and batches that are due."""
+        """Handle deadlines that passed, batches that hang, and batches that are due."""
         if self._timed and now_us >= self._due_us:
             self._lateness.add(now_us - self._due_us)
         if self._admission.is_due:
@@ -234,7 +236,7 @@ class Scheduler:
     # events of batches and slices
 
     def batch_done(self, batch_id: int, compute_us: int, now_us: int) -> Sequence[Command]:
-        """Return a batch was computed. Unknown ids (of a slice that was given up) are ignored."""
+        """Handle a batch that was computed. Unknown ids (of a slice that was given up) are ignored."""
         batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
@@ -257,7 +259,8 @@ class Scheduler:
         return self._plan(answers, now_us)
 
     def batch_failed(self, batch_id: int, detail: str, now_us: int) -> Sequence[Command]:
-        """Return the model raised: the batch is tried again in halves, until only what it raises on fails."""
+        """Handle a batch with a model that raised: it is tried again in halves, until only what the model
+        raises on fails."""
         batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
@@ -278,7 +281,7 @@ class Scheduler:
         return self._plan(answers, now_us)
 
     def replica_up(self, slice_name: str, model: str, replica: Replica, now_us: int) -> Sequence[Command]:
-        """Return a replica can take batches (or its latency is known better than before)."""
+        """Note that a replica can take batches (or that its latency is known better than before)."""
         owner, live = self._models[model], self._slices.get(slice_name)
         if live is None:
             device = self._devices.setdefault(self._device_of.get(slice_name, ""), SharedDevice())
@@ -302,7 +305,8 @@ class Scheduler:
     def replica_down(
         self, slice_name: str, model: str, variant: str, detail: str, now_us: int
     ) -> Sequence[Command]:
-        """One replica is gone; batches that it has still come back. Requests only it could answer end."""
+        """Note that a replica is gone; its batches in flight still come back. End the requests that only it
+        could answer."""
         live = self._slices.get(slice_name)
         here = live.queues.get(model) if live is not None else None
         gone = here.replicas.pop(variant, None) if here is not None else None
@@ -321,14 +325,14 @@ class Scheduler:
     def slice_down(
         self, slice_name: str, detail: str, now_us: int, blamed: bool = False
     ) -> Sequence[Command]:
-        """Return a slice's worker is gone: its batches are retried elsewhere where that can be, else failed.
-        `blamed`: what it computed has ended it, and is not to end another."""
+        """Take a slice with a worker that is gone: its batches are retried elsewhere if that is possible,
+        else failed. `blamed`: what the worker computed has ended it, and must not end another."""
         live = self._slices.pop(slice_name, None)
         if live is None:
             return ()
         lost = [piece for batch in live.running.values() for piece in batch.pieces]
         self._dispatch.forget(live)
-        for batch in live.started:  # one that was sent ahead has killed nobody
+        for batch in live.started:  # a batch that was sent ahead cannot have killed the worker
             for request in {piece.request for piece in batch.pieces}:
                 request.lost += RETRIES + 1 if blamed else 1
         for name, here in live.queues.items():
@@ -344,10 +348,10 @@ class Scheduler:
     # events of models
 
     def serve(self, served: ServedModel, now_us: int) -> Sequence[Command]:
-        """Return a model is new, or is to be served otherwise than before, or again: its queue and what runs
-        stay.
+        """Serve a model that is new, is to be served differently from before, or again: its queue and what
+        runs stay.
 
-        Where its batching or its SLO is another, its policy begins anew; what waits keeps its deadlines.
+        If its batching or its SLO changed, its policy begins anew; what waits keeps its deadlines.
         """
         model = self._models.get(served.name)
         if model is None:
@@ -372,8 +376,8 @@ class Scheduler:
     def cold(
         self, model: str, variant: str, load_us: int, now_us: int, reason: str = ""
     ) -> Sequence[Command]:
-        """Return a variant is loaded within `load_us` of a Miss, whenever no slice holds it. NEVER_US: it
-        cannot be any more, for that `reason` where it is a lasting one, and what waits for it ends."""
+        """Note that a variant is loaded within `load_us` of a Miss, whenever no slice holds it. NEVER_US: it
+        cannot be loaded any more, for that `reason` if it lasts, and what waits for it ends."""
         owner = self._models[model]
         answers = self._endings.expire(now_us)
         self._cold.mark(owner, variant, load_us, now_us, reason)
@@ -383,19 +387,19 @@ class Scheduler:
         return self._plan(answers, now_us)
 
     def expect(self, model: str, variant: str, ready_us: int, now_us: int) -> Sequence[Command]:
-        """Return a variant is being loaded and will be live at about `ready_us`: who cannot wait so long is
-        told."""
+        """Note that a variant is being loaded and will be live at about `ready_us`; end the requests that
+        cannot wait so long."""
         self._cold.expect(self._models[model], variant, ready_us, now_us)
         return self._plan(self._endings.expire(now_us), now_us)
 
     def hold(self, slice_name: str) -> None:
-        """A measurement takes the slice: no batch starts until `release`."""
+        """Hold the slice for a measurement: no batch starts until `release`."""
         live = self._slices.get(slice_name)
         if live is not None:
             live.hold()
 
     def release(self, slice_name: str, now_us: int) -> Sequence[Command]:
-        """Return the measurement is over."""
+        """Release the slice: the measurement is over."""
         live = self._slices.get(slice_name)
         if live is None or live.holds == 0:
             return ()
@@ -405,7 +409,8 @@ class Scheduler:
     # steps
 
     def _ask_for_plan(self, model: ScheduledModel, due_us: int, now_us: int) -> None:
-        """What waits has changed: plan where a slice can take a batch, else when something nearer comes."""
+        """Ask for a plan, as what waits has changed: at once if a slice can take a batch, else when something
+        nearer comes."""
         if self._due_us == now_us and not self._timed:
             return  # another event of this instant has asked for the plan
         for live in model.slices:
@@ -423,7 +428,8 @@ class Scheduler:
         self._timed = False
 
     def _look_again(self, model: ScheduledModel, now_us: int) -> None:
-        """What waits is due otherwise: what is not loaded may come too late for it."""
+        """Look again, as what waits has other due times: a variant that is not loaded may come too late for
+        it."""
         if model.absent:
             self._cold.look_us = self._due_us = min(self._due_us, now_us)
 

@@ -4,8 +4,9 @@ from serving.policy.latency import EITHER
 
 
 class SharedDevice:
-    """`busy`: its slices with something to do, batches or a measurement; `turns`: how often one became so.
-    `expected`: for whom latencies are asked for at the moment (ALONE, BESIDE; EITHER outside of a plan)."""
+    """A device that slices share. `busy`: its slices with something to do, batches or a measurement; `turns`:
+    how often a slice became busy. `expected`: the case for which latencies are asked at the moment (ALONE,
+    BESIDE; EITHER outside of a plan)."""
 
     __slots__ = ("busy", "expected", "turns")
 

@@ -44,8 +44,8 @@ class SliceQueue:
         self._expected = EITHER  # and latencies were those of such batches
 
     def put(self, replica: Replica) -> list[FlagProfile]:
-        """Return a replica is new, or takes the place of that of its variant; what is to be said of its
-        profile. One that has been loaded anew may be of another build: it inherits nothing."""
+        """Put in a replica that is new, or takes its variant's place. Return what is to be said of its
+        profile. A replica that was loaded anew may be of another build: it inherits nothing."""
         before = self.replicas.get(replica.variant)
         self.replicas[replica.variant] = replica
         self.renew()
@@ -53,7 +53,8 @@ class SliceQueue:
         return [FlagProfile(self.slice, replica.id, replica.watch.freshness)] if said else []
 
     def learn(self, batch: RunBatch, compute_us: int, now_us: int) -> list[FlagProfile]:
-        """Return a batch of the model is back; what is to be said of its replica's profile."""
+        """Learn from a batch of the model that is back. Return what is to be said of its replica's
+        profile."""
         replica = self.replicas.get(batch.variant)
         if replica is None or replica.id != batch.replica:
             return []
@@ -71,12 +72,12 @@ class SliceQueue:
         return replica.failures
 
     def follow(self, policy: BatchingPolicy) -> None:
-        """Another policy decides from now on."""
+        """Follow another policy from now on."""
         self.policy = policy
         self.forget()
 
     def recall(self, now_us: int) -> Choice | None:
-        """Return what the policy has chosen before, where it would choose the same again."""
+        """Return the policy's earlier choice, if it would choose the same again."""
         same = self._version == self.queue.version and self._expected == self._live.device.expected
         if same and now_us < self._chosen.stays_us and now_us < self.selector.until_us:
             return self._chosen
@@ -85,17 +86,17 @@ class SliceQueue:
         return None
 
     def remember(self, choice: Choice) -> None:
-        """The policy has chosen."""
+        """Remember the policy's choice."""
         self._chosen = choice
         self._version = self.queue.version if choice.lane is not None else -1
         self._expected = self._live.device.expected
 
     def forget(self) -> None:
-        """The estimate has changed: the policy is asked again."""
+        """Forget the choice, as the estimate has changed: the policy is asked again."""
         self._version = -1
 
     def renew(self) -> None:
-        """Its replicas are others, or what rows take on them."""
+        """Forget the selection and the choice, as its replicas, or what rows take on them, have changed."""
         self.selector.forget()
         self.forget()
 
@@ -110,12 +111,12 @@ class SliceQueue:
 
     @property
     def default_replica(self) -> Replica | None:
-        """The replica that batches of the model run on here as a rule."""
+        """The replica on which batches of the model usually run here."""
         return self.selector.usual
 
     @property
     def quickest_replica(self) -> Replica | None:
-        """The replica that who is answered here as a rule would be answered by under pressure."""
+        """The replica that would answer the usual requests here under pressure."""
         return self.selector.last_resort
 
     @property
@@ -142,7 +143,7 @@ class SliceQueue:
 
     @property
     def lateness_us(self) -> float | None:
-        """How late wake-ups are as a rule; None while that is not known."""
+        """How late wake-ups typically are; None while that is not known."""
         return self._lateness.value_us
 
     @property
@@ -169,24 +170,26 @@ class SliceQueue:
         return self.selector.rows_most
 
     def elsewhere_us(self, now_us: int, slices: int = 1) -> int:
-        """When so many other slices of the model are free, as far as can be told; NEVER_US where it has
-        fewer."""
+        """Return when that number of other slices of the model are free, as far as can be told; NEVER_US if
+        it has fewer."""
         others = [live.free_us(now_us) for live in self._slices if live is not self._live and not live.holds]
         if slices == 1:
             return min(others, default=NEVER_US)
         return sorted(others)[slices - 1] if len(others) >= slices else NEVER_US
 
     def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, Replica] | None:
-        """Return the variant that may answer the lane and is here that computes so many in the least time."""
+        """Return which of the variants that may answer the lane, and are here, computes that number of rows
+        in the least time."""
         return self.selector.quickest(lane.variants, lane.size, rows)
 
     def starts_us(self) -> int:
-        """About when a batch of what waits has to start: as if it took as long as the last one chosen."""
+        """Return about when a batch of what waits has to start: as if it took as long as the last batch
+        chosen."""
         return self.queue.first_due_us - int(self._chosen.latency_us)
 
     def least_us(self, lane: Lane, rows: int, size: int) -> float:
-        """Return what rows of a lane take as a rule on the quickest slice: this one, or one to be counted
-        on."""
+        """Return what rows of a lane typically take on the quickest slice: this slice, or another to be
+        counted on."""
         views = (live.queues[self.model] for live in self._slices if live is self._live or not live.suspect)
         found = (view.quickest(lane, rows) for view in views)
         return min(here[1].typical_us(rows, size) for here in found if here is not None)
@@ -194,10 +197,10 @@ class SliceQueue:
 
 class Slice:
     """A live slice. `stall_us`: a batch that is later than predicted by this is given up. `width`: batches
-    that it computes at once, the most of its replicas' profiles; where several may run, none is sent ahead:
-    nobody knows which of them ends first.
+    that it computes at once, the most of its replicas' profiles. If several may run, none is sent ahead: it
+    is unknown which of them ends first.
 
-    `free`: a batch may start now. `opens_us`: from when on one may be sent, 0 where it would start at once.
+    `free`: a batch may start now. `opens_us`: from when on a batch may be sent, 0 if it would start at once.
     `doubt_us`: when a batch that is out will be suspected, or given up. All three follow from what runs, and
     are asked for far more often than that changes.
     """
@@ -230,7 +233,7 @@ class Slice:
         return [batch for batch in self.running.values() if batch is not self._staged]
 
     def fit(self) -> None:
-        """Replicas came or went."""
+        """Fit the slice to its replicas, as replicas came or went."""
         replicas = [replica for here in self.queues.values() for replica in here.replicas.values()]
         for replica in replicas:
             replica.device = self.device
@@ -247,18 +250,18 @@ class Slice:
         ]
 
     def hold(self) -> None:
-        """A measurement takes the slice."""
+        """Hold the slice for a measurement."""
         self.holds += 1
         self._changed()
 
     def release(self, now_us: int) -> None:
-        """The measurement is over."""
+        """Release the slice, as the measurement is over."""
         self.holds -= 1
         self.free_since_us = now_us
         self._changed()
 
     def begin(self, batch: RunBatch) -> None:
-        """A batch is sent here."""
+        """Note a batch that is sent here."""
         self.running[batch.id] = batch
         if batch.staged:
             self._staged = batch
@@ -266,8 +269,8 @@ class Slice:
         self._look_around(batch, batch.started_us - self.free_since_us <= batch.typical_us)
 
     def settle(self, batch_id: int, now_us: int) -> RunBatch:
-        """Return a batch is back: it makes room, or starts the one sent ahead. Unless another is as late, no
-        more suspicion."""
+        """Take a batch that is back: it makes room, or starts the batch that was sent ahead. Unless another
+        is as late, the slice is no longer suspect."""
         batch = self.running.pop(batch_id)
         self._latest = batch.replica
         self.free_since_us = now_us
@@ -281,7 +284,7 @@ class Slice:
         return batch
 
     def leave(self) -> None:
-        """The slice is gone."""
+        """Leave: the slice is gone."""
         self.device.busy -= self._busy
         self._busy = False
 
@@ -306,7 +309,8 @@ class Slice:
         return BESIDE if self.device.busy > self._busy else ALONE
 
     def _look_around(self, batch: RunBatch, at_once: bool) -> None:
-        """A batch starts, `at_once` after the latest: not later than it will take."""
+        """Note what is around a batch as it starts; `at_once`: right after the latest, not later than it will
+        take."""
         batch.cold = not at_once or batch.replica != self._latest
         batch.beside = self.device.busy > self._busy
         batch.turns = self.device.turns
@@ -318,7 +322,7 @@ class Slice:
         return max(now_us, min([batch.started_us + int(batch.typical_us) for batch in self.started]))
 
     def free_us(self, now_us: int) -> int:
-        """When one more batch may start here, as far as can be told."""
+        """Return when another batch may start here, as far as can be told."""
         if self._roomy:
             return now_us
         if now_us < self._first_due_us:
@@ -326,7 +330,7 @@ class Slice:
         return min([believed_us(due_us, now_us) for due_us in self._dues_us]) + self._ahead_us
 
     def doubts(self, now_us: int) -> list[Suspect | ReplaceWorker]:
-        """Return what is to be said of batches that are out here for too long."""
+        """Return the doubts about batches that are out here for too long."""
         found: list[Suspect | ReplaceWorker] = []
         if self.doubt_us <= now_us:
             if reason := self.suspected(now_us):
@@ -336,7 +340,8 @@ class Slice:
         return found
 
     def suspected(self, now_us: int) -> str:
-        """Return what has just become suspicious here: said once a suspicion."""
+        """Return in words what has just become suspicious here, once for each suspicion; "" if nothing
+        has."""
         for batch in self.started:
             if not self.suspect and now_us >= _suspect_us(batch):
                 self.suspect = True
@@ -349,7 +354,8 @@ class Slice:
         return ""
 
     def stalled(self, now_us: int) -> str:
-        """Return what is later here than any batch may be; said once, again only after as long a time."""
+        """Return in words what is later here than any batch may be, once; again only after as long a time. ""
+        if nothing is."""
         for batch in self.started:
             if now_us >= self._given_up_us(batch):
                 batch.warned_us = now_us
@@ -387,7 +393,7 @@ class Slice:
 
 
 def steady(slices: "Iterable[Slice]") -> int:
-    """Batches that the slices which can be counted on compute at once."""
+    """Return the number of batches that the reliable slices compute at once."""
     return sum([live.width for live in slices if not live.suspect])
 
 

@@ -56,7 +56,7 @@ class VariantReasons:
 
 
 def variant_reasons_of(model: ScheduledModel, now_us: int) -> VariantReasons:
-    """Of this moment, as of the last review of rates and latencies."""
+    """Return the reasons of this moment, as of the last review of rates and latencies."""
     served = model.served
     rate = sum([flow.rate.peak(now_us) for flow in model.flows.values()], 0.0)
     objectives = {"": served.own, **served.by_tier}
@@ -74,8 +74,8 @@ def variant_reasons_of(model: ScheduledModel, now_us: int) -> VariantReasons:
 
 
 def load_of(model: ScheduledModel, now_us: int) -> float:
-    """Return what share of its slices' time a model takes, at the rungs that carry its own objective; more
-    than 1 where more comes than they can do."""
+    """Return the share of its slices' time that a model takes, at the rungs that carry its own objective. It
+    is more than 1 if more comes than they can do."""
     wants = model.served.own.wants
     carries: list[float] = []
     for live in model.slices:

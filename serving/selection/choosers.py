@@ -95,7 +95,7 @@ class Chooser:
     def _choose(self, floor: float) -> Subset:
         if self.panel is None:
             return tuple(place for place, may in enumerate(self.allowed(floor)) if may)
-        if not self.pressure.pressed:
+        if not self.pressure.overloaded:
             return self.panel.best(floor)
         return self.panel.cheapest(floor, self.pressure.costs)
 
@@ -185,7 +185,7 @@ class Chooser:
 
         ranked = sorted(panel.accuracy.items(), key=lambda found: -found[1])
         return {
-            "pressed": self.pressure.pressed,
+            "overloaded": self.pressure.overloaded,
             "asked": named(self.ask(self.model.own.accuracy_min)),
             "standard_error": panel.error,
             "subsets": [

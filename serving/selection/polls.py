@@ -110,7 +110,7 @@ class Poll:
         reply.accuracy = chooser.accuracy(counted)
         reply.confidence = float(decided.confidence.min())
         reply.votes = f"{len(counted)}/{len(self.asked)}"
-        reply.downgrade = self._pressed(missing)
+        reply.downgrade = self._overloaded(missing)
         self._time(reply, counted)
         if chooser.learns:
             every = np.array([self._named[member] for member in voted], np.int32)
@@ -129,7 +129,7 @@ class Poll:
         reply.cache = next((each for each in _COSTLY if each in caches), "")
         reply.age_us = max(each.age_us for each in replies)
 
-    def _pressed(self, missing: tuple[int, ...]) -> str:
+    def _overloaded(self, missing: tuple[int, ...]) -> str:
         """Return why not all voted who would without pressure; "" where they did."""
         for member in missing:
             if member in self._named:
@@ -141,8 +141,8 @@ class Poll:
                 return Downgrade.LOAD
         if missing:
             return Downgrade.ABSENT
-        pressed = self.chooser.pressure.pressed and self.asked != self.chooser.whole
-        return Downgrade.LOAD if pressed else ""
+        overloaded = self.chooser.pressure.overloaded and self.asked != self.chooser.whole
+        return Downgrade.LOAD if overloaded else ""
 
     def _excuse(self, voted: tuple[int, ...]) -> Reply:
         """Return how the call ended: no votes, or too few to keep its floor."""

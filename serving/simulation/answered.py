@@ -47,7 +47,8 @@ class Noted:
         self._downgrades = tuple(array("q") for _ in range(4))
 
     def answer(self, answer: Answer, parts: Parts, epoch_us: int = 0) -> None:
-        """A request ended, computed by these; it came so long after `epoch_us`."""
+        """Note that a request ended, with the `parts` that variants computed; its arrival counts from
+        `epoch_us`."""
         known = self._models.get(answer.request.model)
         if known is None or answer.outcome is not COMPLETED:
             return
@@ -59,7 +60,7 @@ class Noted:
             rows.append(count)
 
     def batch(self, batch: RunBatch, start_us: int) -> None:
-        """A batch starts."""
+        """Note that a batch starts."""
         known = self._models.get(batch.model)
         if known is None or not batch.downgrade:
             return

@@ -8,9 +8,10 @@ from serving.specs import DEFAULT_TENANT
 class Arrival(NamedTuple):
     """A request for the model of this number, due after its SLO or after `slack_us`.
 
-    `size`: of its largest row; `bucket`: that size's, 0 where it is its own; `variant`: the one it pins, if
-    any; `expires`: its client said when it is due, and is told then. `tier`: what it asks for, "" for its
-    tenant's tier; what is promised is the model's own where there is none, or none of that name.
+    `size`: its largest row's size; `bucket`: that size's bucket, 0 if it is the size itself. `variant`: the
+    variant it pins, if any. `expires`: its client said when it is due, and gets an answer then. `tier`: what
+    it asks for, "" for its tenant's tier. If there is no tier, or none of that name, the promise is the
+    model's own.
     """
 
     at_us: int

@@ -43,7 +43,7 @@ def search(attainment: Attainment, aim: float, high: float) -> SiteCapacity:
 
 
 def _margin(attainment: Attainment, aim: float, rate: float) -> tuple[float, bool]:
-    """By how much the mean attainment passes the aim, and whether that is certain."""
+    """Return by how much the mean attainment passes the aim, and whether that is certain."""
     shares: list[float] = []
     for seed in range(SEEDS_MAX):
         shares.append(attainment(rate, seed))

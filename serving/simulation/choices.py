@@ -14,8 +14,8 @@ from serving.specs import ServedModel
 
 @dataclass(frozen=True, slots=True)
 class VariantShares:
-    """How a model was answered. `accuracy`: the mean over its rows, of those variants whose accuracy is
-    known, nan where there is none; `shares`: of its rows, by variant, the most accurate first; `downgrades`:
+    """How a model was answered. `accuracy`: the mean over its rows, for variants with known accuracy; nan if
+    there are none. `shares`: the shares of its rows by variant, the most accurate first. `downgrades`: the
     rows in batches of another variant than would have run without pressure, by reason, as shares of the rows
     answered."""
 
@@ -25,7 +25,8 @@ class VariantShares:
 
 
 def choice(runs: Sequence[Answered], number: int, model: ServedModel, span: Span) -> VariantShares:
-    """That of the model of this number, over runs with unlike seeds: of requests that came in the span."""
+    """Return the variant shares of the model of this number, over runs with unlike seeds, for requests that
+    came in the span."""
     names = _ranked(model)
     if len(names) == 1:
         accuracy = model.accuracy(names[0])
@@ -58,7 +59,7 @@ class VariantSeries:
 
 
 def course(run: Answered, number: int, model: ServedModel, series: RunSeries) -> VariantSeries:
-    """That of one run. Of a model with one variant no rates are known."""
+    """Return the variant series of one run. Rates are unknown for a model with one variant."""
     bins, variants = len(series.start_s), model.variants
     if len(variants) == 1:
         return VariantSeries({}, (_accuracy(model, {variants[0]: 1.0}),) * bins)

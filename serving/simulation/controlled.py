@@ -35,7 +35,7 @@ ENDLESS = 1_000  # events at one instant: control asks to be woken again and aga
 
 
 class DataPlane(Protocol):
-    """What else carries commands out: who routes requests."""
+    """The part that routes requests, and also carries commands out."""
 
     @property
     def wake_us(self) -> int:
@@ -56,7 +56,7 @@ class DataPlane(Protocol):
         ...
 
     def rest_us(self, slice_name: str, now_us: int) -> int:
-        """For how long a worker still computes what it was sent."""
+        """Return for how long (us) a worker still computes what it was sent."""
         ...
 
     def quiet(self, slices: Iterable[str], now_us: int) -> Collection[str]:
@@ -77,7 +77,8 @@ class ControlledSimulation:
         seed: int,
         calm_us: int,
     ) -> None:
-        """From `calm_us` on no worker dies, starts in vain or fails to load, but for what is broken."""
+        """Take control, workers and data plane. From `calm_us` on no worker dies, starts in vain or fails to
+        load, except for what is broken."""
         self.control = control
         self.plane = plane
         self.lost: dict[str, str] = {}  # devices, and why
@@ -93,20 +94,19 @@ class ControlledSimulation:
     # what may be overridden
 
     def commanded(self, command: Command) -> None:
-        """Control asks for it now; it has not been carried out."""
+        """Do nothing; a subclass may note what control asks for now, before it is carried out."""
 
     def heard(self, slice_name: str, happening: Happening) -> None:
-        """Control is told now what happened, on a slice or ("") elsewhere."""
+        """Do nothing; a subclass may note what control hears now, on a slice or ("") elsewhere."""
 
     def planned(self, plan: VirtualPlan) -> None:
-        """Control is told now that this is wanted instead."""
+        """Do nothing; a subclass may note that control now hears of a plan that is wanted instead."""
 
     def settled(self) -> None:
-        """All commands of an event have been carried out."""
+        """Do nothing; a subclass may note that all commands of an event have been carried out."""
 
     def capacity(self, asked: FindCapacity) -> Capacity | None:  # noqa: ARG002  to be overridden
-        """Return what is found when a capacity is to be simulated; None: nothing ever is, and guesses have to
-        do."""
+        """Return what a simulated capacity finds; None: nothing is ever found, and guesses have to do."""
         return None
 
     def plan(self, task: ScalingTask) -> ScalingPlan | None:
@@ -117,11 +117,11 @@ class ControlledSimulation:
     # the run
 
     def at(self, at_us: int, act: Callable[[int], Sequence[Command]]) -> None:
-        """Carry out what `act` returns, at that instant, of which it is told."""
+        """Carry out what `act` returns at that instant; `act` takes the instant."""
         self._push(at_us, lambda now_us: self._carry_out(act(now_us)))
 
     def lose(self, at_us: int, device: str, back_us: int = NEVER_US) -> None:
-        """A device is gone from then until `back_us`, with all workers there."""
+        """Lose a device from then until `back_us`, with all workers there."""
         self._push(at_us, lambda now_us: self._lose(device, now_us))
         if back_us != NEVER_US:
             self._push(back_us, lambda now_us: self._find(device, now_us))
@@ -137,7 +137,7 @@ class ControlledSimulation:
             self._push(back_us, lambda _: self._workers.failed.discard(device))
 
     def crash(self, at_us: int, slice_name: str) -> None:
-        """The slice's worker dies then, if it has one."""
+        """Kill the slice's worker then, if it has one."""
 
         def die(now_us: int) -> None:
             worker = self._workers.by_slice.get(slice_name)
@@ -147,7 +147,7 @@ class ControlledSimulation:
         self._push(at_us, die)
 
     def play(self, until_us: int) -> None:
-        """All that happens before that instant."""
+        """Play all that happens before that instant."""
         while True:
             event_us = self._events[0][0] if self._events else NEVER_US
             due_us = min(event_us, self.control.wake_us, self.plane.wake_us)
@@ -177,7 +177,7 @@ class ControlledSimulation:
         self._push(self.now_us + after_us, lambda now_us: self._happen(worker, happening, now_us))
 
     def _happen(self, worker: VirtualWorker, happening: Happening, now_us: int) -> None:
-        """A worker's link says something."""
+        """Handle what a worker's link says."""
         seen = self._workers.happens(worker, happening, now_us)
         if seen is None:
             return
@@ -195,7 +195,7 @@ class ControlledSimulation:
             count(worker.spec.device, replica.model)
 
     def _pass_on(self, happenings: Iterable[Happening], now_us: int) -> None:
-        """What the data plane says."""
+        """Pass on what the data plane says."""
         for happening in happenings:
             self.heard("", happening)
             event, *arguments = happening
@@ -256,7 +256,8 @@ class ControlledSimulation:
         return self.plane.carry_out(command, now_us)
 
     def _begin(self, job: Replan | FindCapacity | SolveScaling) -> None:
-        """What takes its time elsewhere: what it finds is told then, whatever has happened since."""
+        """Begin a job that takes its time elsewhere; control hears its result then, whatever has happened
+        since."""
         if isinstance(job, Replan):
             self._replan()
         elif isinstance(job, SolveScaling):
@@ -271,7 +272,7 @@ class ControlledSimulation:
         return self.control.progress.state is RolloutState.STEADY and self.control.desired == facts.standing
 
     def _replan(self) -> None:
-        """A plan from what is known now is there after a while, whatever has happened since."""
+        """Make a plan from what is known now; it is there after a while, whatever has happened since."""
         facts = Facts(frozenset(self.lost), self.failures.found, self.control.desired)
 
         def answer(now_us: int) -> None:

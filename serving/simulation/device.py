@@ -41,7 +41,7 @@ class ExactDevice:
     """Batches take what the truth says, and nothing else takes any time."""
 
     def __init__(self, truths: Mapping[Place, Truth]) -> None:
-        """`truths` by slice, model and variant."""
+        """Take the `truths` by slice, model and variant."""
         self._truths = truths
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:  # noqa: ARG002  a Device

@@ -55,7 +55,7 @@ class Simulation:
         self._tiers = {each.name: each.tier for each in site.tenants if each.tier}
         self._parts: dict[
             int, list[tuple[str, int]]
-        ] = {}  # by request: who computed what, where not one batch did
+        ] = {}  # by request: which variant computed what, if several batches did
         self._finishes: list[tuple[int, int, int]] = []  # heap of (instant, batch id, compute_us)
         self._happenings: list[tuple[int, int, Fault | SiteReplica]] = [
             (fault.at_us, count, fault) for count, fault in enumerate(faults)
@@ -76,7 +76,7 @@ class Simulation:
         return Scheduler(self.site.served, self.site.limits, {each.name: each for each in self.site.tenants})
 
     def begin(self) -> None:
-        """What is there before the first arrival: every resident."""
+        """Begin with what is there before the first arrival: every resident."""
         for resident in self.site.residents:
             self._bring_up(resident, 0)
 
@@ -85,13 +85,14 @@ class Simulation:
         return self.device.take(batch, start_us, running)
 
     def answered(self, answer: Answer, now_us: int) -> None:
-        """A request ended."""
+        """Do nothing; a subclass may note that a request ended."""
 
     def ran(self, batch: RunBatch, start_us: int, end_us: int) -> None:
-        """A batch starts, and when it will be back (if nothing goes wrong)."""
+        """Do nothing; a subclass may note that a batch starts, and when it will be back (if nothing goes
+        wrong)."""
 
     def told(self, command: Command, now_us: int) -> None:
-        """The scheduler says what concerns neither a request nor a batch."""
+        """Do nothing; a subclass may note a command that concerns neither a request nor a batch."""
 
     def parts_of(self, answer: Answer) -> Parts:
         """Return which variants computed how many rows of a request that was completed."""
@@ -163,7 +164,7 @@ class Simulation:
                 each.served = False
 
     def advance(self, until_us: int) -> None:
-        """What happens before that instant; of NEVER_US, until every request has ended."""
+        """Advance over what happens before that instant; with NEVER_US, until every request has ended."""
         while True:
             now_us = self.due_us
             if now_us >= until_us:
@@ -184,7 +185,7 @@ class Simulation:
         return min(finish_us, fault_us, self.scheduler.wake_us)
 
     def step(self, now_us: int) -> None:
-        """One thing that is due."""
+        """Carry out one thing that is due."""
         if self._finishes and self._finishes[0][0] <= now_us:
             self._finish(now_us)
         elif self._happenings and self._happenings[0][0] <= now_us:
@@ -193,7 +194,7 @@ class Simulation:
             self._carry_out(self.scheduler.wake(now_us), now_us)
 
     def befall(self, fault: Fault) -> None:
-        """It will happen."""
+        """Schedule a fault."""
         heappush(self._happenings, (fault.at_us, len(self._happenings), fault))
 
     def _carry_out(self, commands: Iterable[Command], now_us: int) -> None:
@@ -246,7 +247,7 @@ class Simulation:
         self._carry_out(self.scheduler.batch_done(batch_id, compute_us, now_us), now_us)
 
     def _note_parts(self, batch: RunBatch) -> None:
-        """Who computed the parts of requests that came in several."""
+        """Note the variants that computed the parts of requests in several parts."""
         for piece in batch.pieces:
             request = piece.request
             if piece.rows < request.rows:
@@ -263,7 +264,7 @@ class Simulation:
             self.stall(what.slice, what.stall_us, now_us)
 
     def stall(self, slice_name: str, stall_us: int, now_us: int) -> None:
-        """A worker computes nothing for so long."""
+        """Stall a worker: it computes nothing for that time."""
         self._stalled_us[slice_name] = max(self._stalled_us.get(slice_name, 0), now_us) + stall_us
         here = self._running.get(slice_name, {})
         for batch_id, (batch, end_us) in here.items():
@@ -275,8 +276,8 @@ class Simulation:
         self.crash(slice_name, reason, now_us)
 
     def crash(self, slice_name: str, reason: str, now_us: int) -> None:
-        """A worker is gone, with what it was loading. As in `serving.control` another is started after a
-        back-off, and is back with each of its variants when that has been loaded, one after the other. The
+        """Crash a worker, with what it was loading. As in `serving.control`, another is started after a
+        back-off. It is back with each of its variants after that variant's load, one after the other. The
         scheduler hears first when that is."""
         lived_us = now_us - self._started_us.get(slice_name, 0)
         kept = [each for each in self._happenings if not _is_load(each[2], slice_name)]
@@ -297,12 +298,12 @@ class Simulation:
         self._carry_out(self.scheduler.slice_down(slice_name, reason, now_us), now_us)
 
     def forget(self, slice_name: str) -> None:
-        """What a worker that is gone was doing."""
+        """Forget what a lost worker was doing."""
         self._running.pop(slice_name, None)
         self._stalled_us.pop(slice_name, None)
 
     def rest_us(self, slice_name: str, now_us: int) -> int:
-        """For how long a worker still computes what it was sent."""
+        """Return for how long (us) a worker still computes what it was sent."""
         here = self._running.get(slice_name)
         return max(0, max(end_us for _, end_us in here.values()) - now_us) if here else 0
 

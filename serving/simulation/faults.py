@@ -33,7 +33,7 @@ class Hazards:
     stall_us: int = 0
 
     def draw(self, slices: Sequence[str], seconds: float, seed: int) -> list[Fault]:
-        """Crashes and stalls of a run. ValueError where they would be too many."""
+        """Return the crashes and stalls of a run. Raises ValueError if there would be too many."""
         found = []
         if self.crash_mtbf_s:
             found += draw_faults(slices, seconds, self.crash_mtbf_s, 0, seed)
@@ -45,8 +45,8 @@ class Hazards:
 def draw_faults(
     slices: Sequence[str], seconds: float, mtbf_s: float, stall_us: int, seed: int
 ) -> list[Fault]:
-    """Faults of each slice, exponentially `mtbf_s` apart in the mean; `stall_us` 0: crashes. ValueError where
-    there is no such time, or faults would be too many."""
+    """Return the faults of each slice, exponentially `mtbf_s` apart in the mean; `stall_us` 0: crashes.
+    Raises ValueError if there is no such time, or there would be too many faults."""
     if mtbf_s <= 0:
         raise ValueError(f"a mean time between failures must be above 0 s, got {mtbf_s:g}")
     if len(slices) * seconds > FAULTS_MAX * mtbf_s:

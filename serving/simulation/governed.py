@@ -49,8 +49,8 @@ class NotReadyError(Exception):
 
 @dataclass(frozen=True)
 class Governance:
-    """What control is told. `models`: all that the gateway serves, those without requests included, with
-    `profiles` of every variant on each of its slices. `capacity`: what is known of what replicas carry; None:
+    """What control is given. `models`: all that the gateway serves, those without requests included, with
+    `profiles` of every variant on each of its slices. `capacity`: what is known of what replicas carry. None:
     a guess has to do, as in a gateway that has just started."""
 
     slices: tuple[SliceSpec, ...]
@@ -60,7 +60,7 @@ class Governance:
     capacity: Callable[[FindCapacity], Capacity | None]
 
     def terms(self, start_us: int) -> WorkerTerms:
-        """Workers that do as they are told, and load as slowly as was measured."""
+        """Return the terms of workers that do what they are ordered, and load as slowly as was measured."""
         weights = {
             (model, variant): Weight(profile.load_us, profile.memory_bytes)
             for (_, model, variant), profile in self.profiles.items()
@@ -152,7 +152,8 @@ class Governed(Steered, Chronicle):
         seed: int,
         length_us: int,
     ) -> None:
-        """Of `site` the residents say what may be where, and what is true of it there."""
+        """Take the governance of a site. The residents of `site` say what may be where, and what is true of
+        it there."""
         self._presence = Presence([model.name for model in governance.models])
         self._mishaps = mishaps
         self._seed = seed
@@ -164,7 +165,7 @@ class Governed(Steered, Chronicle):
 
     @property
     def guessed(self) -> Collection[str]:
-        """The variants whose capacity was not known."""
+        """The variants with unknown capacity."""
         return self._governing.guessed
 
     def replicas(self, span: Span) -> dict[str, Replicas]:
@@ -175,7 +176,7 @@ class Governed(Steered, Chronicle):
         }
 
     def held(self, span: Span) -> dict[str, float]:
-        """By slice, the share of the time in which it was held."""
+        """Return, by slice, the share of the time in which it was held."""
         total: Counter[str] = Counter()
         held = self._governing.held
         for name, held_us in held.within_us(self.epoch_us + span.start_us, self.epoch_us + span.end_us):

@@ -16,26 +16,26 @@ class Replicas:
 
 
 class HeldSlices:
-    """The slices whose worker lives, from its start to its end."""
+    """The slices with a live worker, from its start to its end."""
 
     def __init__(self) -> None:
         self._since_us: dict[str, int] = {}  # by slice that is held
         self._spans: list[tuple[str, int, int]] = []  # slice, from when to when, of those that were
 
     def started(self, slice_name: str, now_us: int) -> None:
-        """Its worker is started."""
+        """Note that the slice's worker is started."""
         self._since_us[slice_name] = now_us
 
     def lost(self, slice_name: str, now_us: int) -> None:
-        """Its worker is gone."""
+        """Note that the slice's worker is gone."""
         self._spans.append((slice_name, self._since_us.pop(slice_name), now_us))
 
     def __contains__(self, slice_name: str) -> bool:
         return slice_name in self._since_us
 
     def within_us(self, start_us: int, end_us: int) -> list[tuple[str, int]]:
-        """Slices and for how many microseconds they were held from `start_us` to `end_us`; one that was held
-        several times is there as often."""
+        """Return the slices, and for how many microseconds each was held from `start_us` to `end_us`. A slice
+        that was held several times is there as often."""
         spans = [*self._spans, *((name, since_us, end_us) for name, since_us in self._since_us.items())]
         return [
             (name, max(min(last_us, end_us) - max(first_us, start_us), 0))
@@ -51,17 +51,17 @@ class Presence:
         self._counts: dict[str, list[tuple[int, int]]] = {name: [(0, 0)] for name in models}
 
     def up(self, slice_name: str, model: str, variant: str, now_us: int) -> None:
-        """A replica gets batches from now on."""
+        """Note that a replica gets batches from now on."""
         self._there[model].add((slice_name, variant))
         self._note(model, now_us)
 
     def down(self, slice_name: str, model: str, variant: str, now_us: int) -> None:
-        """It gets none any more."""
+        """Note that a replica gets no batches any more."""
         self._there[model].discard((slice_name, variant))
         self._note(model, now_us)
 
     def gone(self, slice_name: str, now_us: int) -> None:
-        """Nothing gets any there."""
+        """Note that nothing on the slice gets batches any more."""
         for model, there in self._there.items():
             if any(name == slice_name for name, _ in there):
                 self._there[model] = {each for each in there if each[0] != slice_name}
@@ -72,7 +72,7 @@ class Presence:
         return {name for name, _ in self._there[model]}
 
     def replicas(self, model: str, start_us: int, end_us: int) -> Replicas:
-        """Of a model, from `start_us` until before `end_us`."""
+        """Return the replica counts of a model, from `start_us` until before `end_us`."""
         counts = self._counts[model]
         before = [count for at_us, count in counts if at_us <= start_us][-1:] or [0]
         inside = [(at_us, count) for at_us, count in counts if start_us < at_us < end_us]
@@ -93,7 +93,7 @@ class Presence:
 
 
 def together(found: Sequence[Replicas]) -> Replicas:
-    """Of runs of equal length: `changes` of all of them."""
+    """Return the counts of runs of equal length together; `changes` adds up over all of them."""
     return Replicas(
         min(each.least for each in found),
         max(each.most for each in found),
@@ -103,5 +103,5 @@ def together(found: Sequence[Replicas]) -> Replicas:
 
 
 def shares(found: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """By slice, the mean over runs of equal length."""
+    """Return, by slice, the mean over runs of equal length."""
     return {name: sum(each[name] for each in found) / len(found) for name in found[0]}

@@ -62,10 +62,10 @@ class RateStep:
 
 
 def draw(steps: Sequence[RateStep], cv: float, rng: Generator) -> Seconds:
-    """Due times in ascending order, from 0 to below the sum of the steps' seconds.
+    """Return due times in ascending order, from 0 to below the sum of the steps' seconds.
 
-    `cv` is that of the gaps, while the rate holds: gamma gaps of shape 1/cv^2. Only the metronome (cv 0)
-    starts half a gap in, so that a run of n gaps holds n arrivals.
+    `cv` is the gaps' coefficient of variation, while the rate holds: gamma gaps of shape 1/cv^2. Only the
+    metronome (cv 0) starts half a gap in, so that a run of n gaps holds n arrivals.
     """
     counts = np.concatenate(([0.0], np.cumsum([step.rate * step.seconds for step in steps])))
     instants = np.concatenate(([0.0], np.cumsum([step.seconds for step in steps])))
@@ -76,7 +76,7 @@ def draw(steps: Sequence[RateStep], cv: float, rng: Generator) -> Seconds:
 
 
 def _unit_arrivals(end: float, cv: float, rng: Generator) -> Seconds:
-    """Arrivals of a renewal process of rate 1, below `end`."""
+    """Return the arrivals of a renewal process of rate 1, below `end`."""
     if cv < 0:
         raise ValueError(f"the CV of the gaps cannot be below 0, got {cv:g}")
     if cv == 0:
@@ -144,8 +144,8 @@ def read_steps(pattern: str, seconds: float) -> list[RateStep]:
 
 
 def mmpp(rates: Sequence[float], dwell_s: Sequence[float], seconds: float, rng: Generator) -> list[RateStep]:
-    """Return a Markov-modulated Poisson process (Fischer and Meier-Hellstern 1993): each rate holds for an
-    exponential time of mean `dwell_s` (one for all, or one each), then any other takes its turn.
+    """Return the rates of a Markov-modulated Poisson process (Fischer and Meier-Hellstern 1993). Each rate
+    holds for an exponential time of mean `dwell_s` (one for all, or one each), then any other takes its turn.
 
     It starts as it is in the long run: in a state with the share of time that this state has.
     """
@@ -266,7 +266,7 @@ def _steps(pattern: str, seconds: float, rng: Generator) -> list[RateStep]:
 
 
 def _arguments(inside: str, keys: Sequence[str]) -> tuple[list[float], dict[str, list[float]]]:
-    """Rates, and what is given by name, of `50,400,dwell=10:2`."""
+    """Return the rates, and what is given by name, in `50,400,dwell=10:2`."""
     rates: list[float] = []
     named: dict[str, list[float]] = {}
     for part in inside.split(","):
@@ -292,7 +292,8 @@ def _finite(text: str) -> float:
 
 
 def scale_minutes(counts: Sequence[float], seconds: float, mean: float | None = None) -> list[RateStep]:
-    """Requests a minute, one step each, played in `seconds`; rates scaled to a mean where one is given."""
+    """Return rates from requests a minute, a step each, played in `seconds`; scaled to a mean if one is
+    given."""
     if not sum(counts) > 0:
         raise ValueError("a file of requests a minute needs at least one count above 0")
     factor = 1 / 60 if mean is None else mean * len(counts) / sum(counts)
@@ -300,7 +301,7 @@ def scale_minutes(counts: Sequence[float], seconds: float, mean: float | None = 
 
 
 def scale_times(instants: Sequence[float], seconds: float) -> Seconds:
-    """Recorded instants, sorted, moved to start at 0 and stretched to a span of `seconds`."""
+    """Return recorded instants, sorted, moved to start at 0 and stretched to a span of `seconds`."""
     recorded = np.sort(np.asarray(instants, float))
     span = recorded[-1] - recorded[0]
     if span <= 0:
@@ -310,7 +311,7 @@ def scale_times(instants: Sequence[float], seconds: float) -> Seconds:
 
 
 def _read_numbers(path: Path) -> list[float]:
-    """One number per line; empty lines and those that start with # are passed over."""
+    """Return the numbers of a file, one per line; empty lines and lines that start with # are passed over."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:

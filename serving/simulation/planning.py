@@ -28,7 +28,7 @@ class VirtualPlan:
 
 
 class Planner(Protocol):
-    """Who makes the next best plan. `from_rest`: its ways begin only where what is standing is so."""
+    """Makes the next best plan. `from_rest`: its states begin only if control rests at what is standing."""
 
     from_rest: bool
 

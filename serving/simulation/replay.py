@@ -22,10 +22,11 @@ Flow = tuple[int, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """Arrivals in order, the first at 0, as often as it is walked through.
+    """Arrivals in order, the first at 0, for each walk through it.
 
     `notes`: what is missing, a sentence each. `flows`: model, tenant, pinned variant and tier. `columns`:
-    at_us, flow, rows, slack_us (0: the SLO's), size, whether the client is told when that has passed, bucket.
+    at_us, flow, rows, slack_us (0: the SLO's), size, whether the client gets an answer when that has passed,
+    bucket.
     """
 
     notes: tuple[str, ...]
@@ -63,14 +64,13 @@ def recorded_files(path: Path) -> list[Path]:
 def replay(
     paths: Iterable[Path], models: Sequence[ServedModel], *, skip_unknown: bool = False, speed: float = 1.0
 ) -> Replay:
-    """Return what recordings (files, in any order) hold for `models`, whose places are the arrivals' models.
+    """Return what recordings (files, in any order) hold for `models`; the arrivals' models are places in it.
 
-    A request is due after what its client gave or the SLO of now of its model, or of its tier there,
-    whichever is less; its size is its hint as decisions see it; a pinned variant that is not served any more
-    is passed over, and so is a tier that is not known any more, with a note. `speed` divides the instants, no
-    deadline.
-    ValueError: a file that cannot be read, models that are not among `models` (unless those are to be
-    skipped), or not one request.
+    A request is due after the time its client gave, or after the present SLO of its model or its tier there,
+    whichever is less. Its size is its hint as decisions see it. A pinned variant that is not served any more
+    is passed over, and so is an unknown tier, with a note. `speed` divides the instants, no deadline. Raises
+    ValueError for a file that cannot be read, or for models that are not among `models` (unless those are to
+    be skipped). It is also raised if there is not one request.
     """
     if not 0 < speed < float("inf"):
         raise ValueError(f"a replay needs a speed above 0, got {speed:g}")
@@ -108,7 +108,7 @@ def _unknown_tiers(recordings: Iterable[Recording], models: Iterable[ServedModel
 
 
 def _strangers(recordings: Iterable[Recording], models: Iterable[ServedModel]) -> list[str]:
-    """Models of recorded requests that are not among `models`."""
+    """Return the models of recorded requests that are not among `models`."""
     named = {
         recording.flows[flow].model
         for recording in recordings
@@ -118,7 +118,8 @@ def _strangers(recordings: Iterable[Recording], models: Iterable[ServedModel]) -
 
 
 def _columns(recording: Recording, models: Sequence[ServedModel], flows: dict[Flow, int]) -> _Columns:
-    """Return what of a recording is for `models`, at instants of the wall clock; new flows are numbered."""
+    """Return the part of a recording that is for `models`, at instants of the wall clock; new flows are
+    numbered."""
     places = {model.name: place for place, model in enumerate(models)}
     numbers = np.full(len(recording.flows), -1)
     arrivals = recording.arrivals

@@ -65,7 +65,7 @@ class Chronicle(Simulation):
         super().__init__(site, device, faults)
 
     def answered(self, answer: Answer, now_us: int) -> None:
-        """A request ended."""
+        """Note that a request ended."""
         request, outcome = answer.request, answer.outcome
         at_us, wait_us, model, ending = self._requests
         at_us.append(request.arrived_us - self.epoch_us)
@@ -75,7 +75,7 @@ class Chronicle(Simulation):
         self._noted.answer(answer, self.parts_of(answer), self.epoch_us)
 
     def take(self, batch: RunBatch, start_us: int, running: int) -> BatchTimes:
-        """Return a batch starts."""
+        """Note that a batch starts."""
         start_us -= self.epoch_us
         taken = super().take(batch, start_us, running)
         model, rows, slice_number, start, compute_us = self._batches
@@ -253,7 +253,7 @@ def _overlap_us(run: Columns, span: Span) -> npt.NDArray[np.float64]:
 
 
 def _percentiles(values: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Nearest-rank p50 and p99, so each is a value that was seen."""
+    """Return the nearest-rank p50 and p99, so that each is a value that was seen."""
     if not len(values):
         return np.nan, np.nan
     p50, p99 = np.percentile(values, [50, 99], method="inverted_cdf").tolist()

@@ -8,9 +8,9 @@ from serving.specs import Limits, ServedModel, TenantSpec
 
 @dataclass(frozen=True, slots=True)
 class SiteReplica:
-    """A variant on a slice. `latency` is what the scheduler knows of it, and what is true where the device
-    model does not say otherwise; `load_us`: how long its worker takes to load it; `price`: of its slice for
-    an hour, 0 where nobody says."""
+    """A variant on a slice. `latency` is what the scheduler knows of it, and what is true if the device model
+    does not say otherwise. `load_us`: how long its worker takes to load it. `price`: its slice's price for an
+    hour, 0 if unknown."""
 
     slice: str
     model: str

@@ -65,7 +65,7 @@ def find_capacity(asked: FindCapacity) -> Iterator[Capacity]:
 def _row(
     trial: "_Trial", cv: float, counts: Sequence[int], above: Sequence[float] | None
 ) -> tuple[float, ...]:
-    """Of one CV. `above`: that of the next smaller one."""
+    """Return the row of one CV. `above`: the row of the next smaller CV."""
     found: list[float] = []
     for place, count in enumerate(counts):
         most = trial.most(count) if above is None else above[place]
@@ -100,7 +100,7 @@ class _Trial:
         self._arrivals: dict[float, list[float]] = {}
 
     def most(self, count: int) -> float:
-        """Rows a second that `count` replicas compute without a pause."""
+        """Return the rows a second that `count` replicas compute without a pause."""
         return count * 1e6 / self._row_us
 
     def rate(self, count: int, cv: float, start: float, most: float) -> float:
@@ -131,7 +131,7 @@ class _Trial:
     def _offer(
         self, run: Simulation, cv: float, wanted: int, gap_us: float, bad_max: int
     ) -> Iterator[Arrival]:
-        """Arrivals, until it is certain that too many are not answered in time."""
+        """Yield arrivals, until it is certain that too many are not answered in time."""
         for start in range(0, wanted, GLANCE):
             if run.tally.offered - run.tally.good - run.scheduler.open_requests > bad_max:
                 return
@@ -139,7 +139,7 @@ class _Trial:
                 yield Arrival(int(at * gap_us) + 1, 0, size=self._size)
 
     def _unit(self, cv: float) -> list[float]:
-        """Arrivals at a rate of 1."""
+        """Return arrivals at a rate of 1."""
         if cv not in self._arrivals:
             steps = [RateStep(1.0, REQUESTS_MAX * 1.5)]
             self._arrivals[cv] = draw(steps, cv, np.random.default_rng([SEED, int(cv * 100)])).tolist()
@@ -156,8 +156,8 @@ def _alone(model: ServedModel, variant: str) -> ServedModel:
 
 
 def spread(profile: Profile) -> float:
-    """Coefficient of variation of a batch's latency, were it lognormal: what p95 over p50 says of it in the
-    median of the measured points; 0 where nothing does."""
+    """Return the coefficient of variation of a batch's latency, were it lognormal. It is what p95 over p50
+    says in the median of the measured points; 0 if nothing does."""
     ratios = [point.p95_us / point.p50_us for point in profile.points if 0 < point.p50_us < point.p95_us]
     if len(ratios) * 2 < len(profile.points):
         return 0.0

@@ -29,7 +29,7 @@ class Tally:
         self.downgraded_rows: Counter[str] = Counter()
 
     def add(self, answer: Answer, now_us: int, parts: Parts) -> None:
-        """A request ended. `parts`: which variants computed it."""
+        """Count a request that ended. `parts`: the variants that computed it."""
         request = answer.request
         self.outcomes[answer.outcome] += 1
         if answer.outcome is COMPLETED:
@@ -51,8 +51,8 @@ class Tally:
 def mean_accuracy(
     answered_rows: Mapping[tuple[str, str], float], accuracy: Mapping[tuple[str, str], float]
 ) -> float:
-    """Return the mean accuracy of answers, by model and variant: of those variants whose accuracy is known;
-    nan where there are none of them."""
+    """Return the mean accuracy of answers, by model and variant, over variants with known accuracy; nan if
+    there are none."""
     known = {key: rows for key, rows in answered_rows.items() if key in accuracy}
     total = sum(known.values())
     return sum(accuracy[key] * rows for key, rows in known.items()) / total if total else float("nan")

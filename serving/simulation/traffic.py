@@ -42,7 +42,7 @@ class Mix:
         return float(np.average(self.values, weights=self.shares))
 
     def draw(self, count: int, rng: Generator) -> Whole:
-        """`count` values, independent of each other."""
+        """Return `count` values, independent of each other."""
         values = np.asarray(self.values, np.int64)
         if len(values) == 1:
             return np.full(count, values[0])
@@ -51,36 +51,39 @@ class Mix:
 
 
 def constant(value: int) -> Mix:
-    """Always the same."""
+    """Return a mix that always has the same value."""
     return Mix((value,), (1.0,))
 
 
 def uniform(low: int, high: int) -> Mix:
-    """`low` to `high`, each as often."""
+    """Return a mix of `low` to `high`, each as often."""
     if low > high:
         raise ValueError(f"expected the smaller number first, got {low} and {high}")
     return Mix(tuple(range(low, high + 1)), (1.0,) * (high - low + 1))
 
 
 def long_tailed(high: int, exponent: float = 2.0) -> Mix:
-    """1 to `high` by a power law: most are small, few are large (share of k proportional to k^-exponent)."""
+    """Return a mix of 1 to `high` by a power law: most are small, few are large (share of k proportional to
+    k^-exponent)."""
     values = tuple(range(1, high + 1))
     return Mix(values, popularity(high, exponent))
 
 
 def popularity(count: int, exponent: float) -> tuple[float, ...]:
-    """Zipf's law: the k-th most popular of `count` is asked for k^-exponent as often as the first.
+    """Return shares by Zipf's law: the k-th most popular of `count` is asked for k^-exponent as often as the
+    first.
 
-    Of web objects and of models an exponent of 0.6 to 1.1 is reported; 0 makes all alike.
+    For web objects and models an exponent of 0.6 to 1.1 is reported; 0 makes all alike.
     """
     shares = np.arange(1, count + 1, dtype=float) ** -exponent
     return tuple((shares / shares.sum()).tolist())
 
 
 def read_mix(text: str) -> Mix:
-    """`4`; `uniform(1,8)`; `tail(64)` or `tail(64,1.5)` (`long_tailed`); `1:0.9+16:0.1`, values with shares.
+    """Return the mix that a text describes: `4`; `uniform(1,8)`; `tail(64)` or `tail(64,1.5)`
+    (`long_tailed`); `1:0.9+16:0.1`, values with shares.
 
-    ValueError, in a sentence, for anything else.
+    Raises ValueError, in a sentence, for anything else.
     """
     try:
         call = _CALL.match(text.strip())
@@ -133,8 +136,8 @@ class Stream:
 def stream(
     model: int, due_s: Seconds, rows: Mix, sizes: Sizes | None, rng: Generator, tenant: str = DEFAULT_TENANT
 ) -> Stream:
-    """Requests at these seconds, of rows and sizes drawn from their mixes. No instant is before 1 us: at 0
-    the models come up."""
+    """Return requests at these seconds, with rows and sizes drawn from their mixes. No instant is before 1
+    us: at 0 the models come up."""
     at_us = np.maximum((due_s * 1e6).astype(np.int64), 1)
     count = len(at_us)
     seen = buckets = np.zeros(count, np.int64)
@@ -145,7 +148,7 @@ def stream(
 
 
 def places_of(hint: SizeHint, sizes: Whole) -> tuple[Whole, Whole]:
-    """(sizes as decisions see them, their buckets)."""
+    """Return (sizes as decisions see them, their buckets)."""
     values, which = np.unique(sizes, return_inverse=True)
     places = np.array([hint.place(value) for value in values.tolist()], np.int64).reshape(-1, 2)
     return places[which, 0], places[which, 1]

@@ -54,7 +54,7 @@ class WorkerTerms:
     crash_mtbf_s: float = 0.0
 
     def weight(self, key: Key) -> Weight:
-        """Of a variant."""
+        """Return the weight of a variant."""
         return self.weights.get(key, Weight())
 
 
@@ -73,7 +73,7 @@ class VirtualWorker:
     loaded: dict[int, Key] = field(default_factory=dict)
     loads: deque[LoadReplica] = field(default_factory=deque)  # that wait
     begun: dict[int, LoadReplica] = field(default_factory=dict)  # by replica
-    held_up: int = 0  # the replica whose load is under way and not slow yet
+    held_up: int = 0  # the replica that loads and is not slow yet
     leaving: set[int] = field(default_factory=set)
     measuring: int = 0
 
@@ -103,7 +103,7 @@ class Chances:
         return self._draw(0.0, "", now_us) == "hang"
 
     def lifetime_us(self, now_us: int) -> int | None:
-        """After how long a worker that starts now dies; None: it does not."""
+        """Return after how long a worker that starts now dies; None: it does not."""
         if not self._terms.crash_mtbf_s:
             return None
         life_us = int(self._rng.exponential(self._terms.crash_mtbf_s) * 1e6) + 1
@@ -149,7 +149,7 @@ class Workers:
         return worker
 
     def start(self, spec: SliceSpec, now_us: int) -> None:
-        """A new process for a slice that has none."""
+        """Start a new process for a slice that has none."""
         if spec.name in self.by_slice:
             raise CommandError(f"start: slice {spec.name} has a worker")
         self._count += 1
@@ -164,7 +164,7 @@ class Workers:
             self._tell(life_us, worker, "worker_lost", "died")
 
     def stop(self, slice_name: str, after_us: int, now_us: int) -> None:
-        """It ends what it has, within `after_us`, and exits."""
+        """Stop a worker: it ends what it has, within `after_us`, and exits."""
         worker = self.by_slice.get(slice_name)
         if worker is None:
             raise CommandError(f"stop: no worker on slice {slice_name}")
@@ -233,13 +233,13 @@ class Workers:
         return happening
 
     def _go_on(self, worker: VirtualWorker, replica: int, now_us: int) -> None:
-        """That load holds up no other any more."""
+        """Note that that load holds up no other any more."""
         if worker.held_up == replica:
             worker.held_up = 0
         self._begin(worker, now_us)
 
     def _begin(self, worker: VirtualWorker, now_us: int) -> None:
-        """The first of the loads that wait, where none is under way that is not slow."""
+        """Begin the first of the waiting loads, if no load is under way that is not slow."""
         if not worker.loads or worker.held_up or len(worker.begun) == BESIDE_MAX:
             return
         load = worker.loads.popleft()

@@ -73,6 +73,7 @@ def _stay_on(cores: set[int]) -> list[int]:
 def _serve(asked: argparse.Namespace) -> int:
     # Heavy: numpy and what models import make thread pools, which must inherit the affinity set above.
     from serving.worker.backends.python import PythonBackend
+    from serving.worker.device_loop import DeviceLoop
     from serving.worker.libraries import open_torch_beside
     from serving.worker.loader import SWITCH_S
     from serving.worker.output import name_lines, say_rest
@@ -88,7 +89,9 @@ def _serve(asked: argparse.Namespace) -> int:
     open_torch_beside()
     code = 0
     with socket.socket(fileno=asked.fd) as sock:
-        worker = WorkerLoop(sock, areas, PythonBackend(asked.threads, asked.device), asked.device)
+        backend = PythonBackend(asked.threads, asked.device)
+        make = WorkerLoop if asked.device == "cpu" else DeviceLoop
+        worker = make(sock, areas, backend, asked.device)
         try:
             worker.serve()
         except ProtocolError as error:

@@ -31,15 +31,17 @@ _LENGTH = struct.Struct("<I")
 
 
 class TensorError(Exception):
-    """A tensor is not what was promised; the text is one sentence for whoever sent or computed it."""
+    """A tensor is not what was promised; the text is one sentence for the client or model that sent or
+    computed it."""
 
 
 def decode_inputs(
     specs: Sequence[TensorSpec], places: Sequence[TensorPlace], rows: int, payload: memoryview
 ) -> Arrays:
-    """Inputs by name, `rows` first. They lie in the payload: a model may change them, not keep them.
+    """Return the inputs by name, `rows` first. They lie in the payload: a model may change them, not keep
+    them.
 
-    TensorError where count or bytes do not fit.
+    Raises TensorError if the count or the bytes do not fit.
     """
     if len(places) != len(specs):
         raise TensorError(f"the batch has {len(places)} inputs, the model takes {len(specs)}")
@@ -96,10 +98,11 @@ def datatype_of(array: Array) -> str:
 def encode_outputs(
     specs: Sequence[TensorSpec], outputs: object, rows: int, any_datatype: str
 ) -> list[EncodedOutput]:
-    """Return a model's answer in the order of its spec; `any_datatype` is that of the batch's first input.
+    """Return a model's answer in the order of its spec; `any_datatype` is the datatype of the batch's first
+    input.
 
-    TensorError where an output is missing, unknown, of the wrong shape, or of a type that would lose
-    its meaning.
+    Raises TensorError if an output is missing, unknown, of the wrong shape, or of a type that would lose its
+    meaning.
     """
     if not isinstance(outputs, Mapping):
         raise TensorError(f"predict returned {type(outputs).__name__}, expected a dict of arrays")

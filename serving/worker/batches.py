@@ -49,7 +49,7 @@ class BatchInput:
 
 
 class BatchOutput:
-    """One output of a batch: all rows in `data`, which belongs to whoever holds this.
+    """One output of a batch: all rows in `data`, which belongs to the holder of this object.
 
     `row_ends` (BYTES only): where each row ends in `data`; other datatypes have rows of equal length. Once it
     is `cut`, `data` is empty, and each piece's rows are in a buffer of their own.
@@ -68,8 +68,8 @@ class BatchOutput:
         self._pieces: dict[tuple[int, int], Buffer] = {}  # by first row and count
 
     def cut(self, pieces: Sequence[int]) -> Iterator[tuple[memoryview, memoryview]]:
-        """For pieces of so many rows, in order: what each has of `data`, and the memory that its copy has to
-        be written to before the next is asked for."""
+        """Yield for each piece, of that number of rows and in order, its part of `data` and a target memory.
+        Its copy must be written to that memory before the next piece is asked for."""
         source, first = memoryview(self.data), 0
         for count in pieces:
             start, end = self._span(first, count)
@@ -80,8 +80,8 @@ class BatchOutput:
         self.data = b""
 
     def rows(self, first: int, count: int) -> Buffer:
-        """Raw bytes of `count` rows from `first`: of a part a copy, so that one slow client pins only its own
-        rows."""
+        """Return the raw bytes of `count` rows from `first`. A part is a copy, so that one slow client pins
+        only its own rows."""
         if self._pieces:
             return self._pieces[first, count]
         start, end = self._span(first, count)
@@ -143,8 +143,8 @@ class BatchResult:
 
 
 def _memory(size: int) -> memoryview:
-    """Return a bytearray would be cleared at once, and numpy asks for huge pages, of which each takes 5
-    ms."""
+    """Return memory of that size. Above PORTION_BYTES it is mapped: a bytearray would be cleared at once, and
+    numpy asks for huge pages, which take 5 ms each."""
     if size <= PORTION_BYTES:
         return memoryview(bytearray(size))
     return memoryview(mmap(-1, size, MAP_PRIVATE))
@@ -311,7 +311,7 @@ def pack_failed(batch_id: int, message: str) -> bytes:
 
 
 def unpack_failed(frame: Frame) -> tuple[int, str]:
-    """Batch id and message of a FAILED frame."""
+    """Return the batch id and message of a FAILED frame."""
     try:
         batch_id, count = _FAILED.unpack_from(frame.meta)
     except struct.error as error:

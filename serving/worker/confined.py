@@ -25,12 +25,12 @@ def follow(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def adopt() -> None:
-    """What is orphaned below this process becomes its child, whatever session it has made."""
+    """Adopt what is orphaned below this process as its child, whatever session it has made."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def yield_memory() -> None:
-    """Where memory runs out this process goes before the gateway does."""
+    """Let this process go before the gateway does if memory runs out."""
     with suppress(OSError, ValueError):
         if int(_SCORE.read_text()) < OOM_SCORE:
             _SCORE.write_text(str(OOM_SCORE))
@@ -44,6 +44,6 @@ def bound(kind: int, most: int) -> None:
 
 
 def leave_no_core() -> None:
-    """A crash writes no image of the process: it would hold what clients have sent."""
+    """Make a crash write no image of the process: it would hold what clients have sent."""
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))

@@ -32,8 +32,8 @@ class Garbage:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """No collection by itself meanwhile: an import makes so many objects that it would be walked over six
-        times, a third of what `import torch` takes."""
+        """Pause automatic collection for the block. An import makes that many objects that it would be walked
+        over six times, a third of what `import torch` takes."""
         with self._lock:
             self._pauses += 1
             gc.disable()
@@ -54,7 +54,7 @@ class Garbage:
 
     def clear(self, left: Callable[[], object] | None = None, freezes: int = 0) -> None:
         """Collect, and give free memory back to the system. `left` finds what should be gone by then, as long
-        as it is there; it was made after so many `freezes`.
+        as it is there; it was made after that number of `freezes`.
 
         What is still there may be part of a cycle that was frozen since: then everything is walked over.
         """
@@ -68,7 +68,7 @@ class Garbage:
 
 
 def trim() -> None:
-    """Give back what the C library holds free, in 1 to 10 ms after a model of 100 MB. Whoever needs it again
-    has to fault it in."""
+    """Give back what the C library holds free, in 1 to 10 ms after a model of 100 MB. A process that needs it
+    again has to fault it in."""
     with suppress(AttributeError):  # a C library without it
         ctypes.CDLL(None).malloc_trim(0)

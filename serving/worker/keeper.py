@@ -38,7 +38,8 @@ class Charge:
 
 
 def keep(charge: Charge) -> None:
-    """Fork, and return in the worker only. It dies with its keeper; the keeper exits as the worker has."""
+    """Fork, and return in the worker only. The worker dies with its keeper; the keeper exits as the worker
+    has."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would reap children itself
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     follow(charge.parent, signal.SIGTERM)
@@ -63,7 +64,8 @@ def _keep(charge: Charge, worker: int) -> NoReturn:
 
 
 def _watch(worker: int, memory_bytes: int) -> tuple[int | None, str]:
-    """Until it is time to end: the worker's wait status, None where it lives, and why it has to end."""
+    """Wait until it is time to end. Return the worker's wait status, None if it lives, and why it has to
+    end."""
     look_s = time.monotonic()
     while True:
         if memory_bytes and (now_s := time.monotonic()) >= look_s:
@@ -83,7 +85,7 @@ def _watch(worker: int, memory_bytes: int) -> tuple[int | None, str]:
 
 
 def _reap(worker: int) -> int | None:
-    """Of children that have ended; the worker's wait status, None where it lives."""
+    """Reap children that have ended. Return the worker's wait status, None if it lives."""
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid in (0, worker):
@@ -111,7 +113,7 @@ def _end_all(worker: int, *, alive: bool) -> int:
 
 
 def _exit_as(status: int) -> NoReturn:
-    """As the worker did, so that the gateway can tell how it has ended."""
+    """Exit as the worker did, so that the gateway can tell how it has ended."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         with suppress(OSError):  # SIGKILL has no handler

@@ -21,7 +21,7 @@ LIBRARY: Final = Path("lib", "libtorch.so")
 
 
 class TorchOpener(MetaPathFinder):
-    """Finds nothing: it acts as the first `import torch` begins, whoever's code that is in."""
+    """Finds nothing: it acts as the first `import torch` begins, in any code."""
 
     def find_spec(
         self,
@@ -29,7 +29,7 @@ class TorchOpener(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002  the interface's
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """None, always. A library that is not there is the import's to complain of."""
+        """Return None, always. The import itself complains of a library that is not there."""
         if fullname == "torch":
             sys.meta_path.remove(self)
             found = PathFinder.find_spec(fullname)
@@ -40,5 +40,5 @@ class TorchOpener(MetaPathFinder):
 
 
 def open_torch_beside() -> None:
-    """From now on, in this process."""
+    """Open torch's library beside batches from now on, in this process, as `import torch` begins."""
     sys.meta_path.insert(0, TorchOpener())

@@ -34,7 +34,7 @@ from serving.worker.memory import Memory
 from serving.worker.orders import LoadOrder, pack_load_failed, pack_loaded, pack_raised, pack_unloaded
 from serving.worker.output import SPEAKING
 from serving.worker.raising import Tracebacks
-from serving.worker.replicas import MODEL_ERRORS, LoadedReplica, describe, load_replica
+from serving.worker.replicas import MODEL_ERRORS, InTurn, LoadedReplica, describe, load_replica
 from serving.worker.wire import ProtocolError
 
 SLOW_S: Final = 2.0
@@ -79,8 +79,15 @@ class Loader:
     after which a load has the next one beside it."""
 
     def __init__(
-        self, backend: Backend, memory: Memory, send: Callable[[bytes], None], slow_s: float = SLOW_S
+        self,
+        backend: Backend,
+        memory: Memory,
+        send: Callable[[bytes], None],
+        slow_s: float = SLOW_S,
+        in_turn: InTurn | None = None,
     ) -> None:
+        """`in_turn`: as `load_replica` takes it."""
+        self._in_turn = in_turn
         self._slow_s = slow_s
         self._backend = backend
         self._memory = memory
@@ -165,7 +172,9 @@ class Loader:
         SPEAKING.model = order.model
         try:
             with self._garbage.paused(), Heartbeat() as heartbeat:
-                replica, loaded = load_replica(self._backend, order, self._memory, self._garbage)
+                replica, loaded = load_replica(
+                    self._backend, order, self._memory, self._garbage, self._in_turn
+                )
         except MODEL_ERRORS as error:
             message = f"{order.model} {order.variant} could not be loaded: {describe(error)}"
             self._send(pack_raised(self._tracebacks.of(error, order, "while it was loaded")))

@@ -22,8 +22,9 @@ class Memory:
         self.growth = Growth(self.held_bytes)
 
     def held_bytes(self) -> int:
-        """Resident, or allocated on the GPU. What is resident of mapped files counts in each worker that maps
-        them, though all share one copy: no worker is counted for less than it would hold alone."""
+        """Return the bytes resident, or allocated on the GPU. What is resident of mapped files counts in each
+        worker that maps them, though all share one copy. So no worker is counted for less than it would hold
+        alone."""
         if self._device == "cpu":
             return _status_bytes("VmRSS")
         torch = self._torch()
@@ -37,7 +38,7 @@ class Memory:
             torch.cuda.reset_peak_memory_stats(self._device)
         else:
             trim()
-            with suppress(OSError):  # not in every container: the peak is then that of the whole life
+            with suppress(OSError):  # not in every container: then the peak of the whole life counts
                 _CLEAR.write_text(_RESET_PEAK)
         return self.held_bytes()
 
@@ -49,7 +50,7 @@ class Memory:
         return int(torch.cuda.max_memory_allocated(self._device)) if torch else 0
 
     def _torch(self) -> ModuleType | None:
-        """Where memory is the GPU's: loaded by the model's code, if at all."""
+        """Return torch if memory is the GPU's: loaded by the model's code, if at all."""
         return sys.modules.get("torch") if self._device != "cpu" else None
 
 
@@ -68,7 +69,7 @@ class Growth:
 
     @contextmanager
     def load(self) -> Iterator["LoadGrowth"]:
-        """One load, which begins with its imports."""
+        """Yield the growth of one load, which begins with its imports."""
         found = LoadGrowth(self, *self.count(1, 1))
         try:
             yield found
@@ -77,7 +78,8 @@ class Growth:
             self.count(-1, 0)
 
     def count(self, under_way: int = 0, importing: int = 0) -> tuple[int, int]:
-        """Bytes of imports and of models until now; then so many more loads are under way, and import."""
+        """Return the bytes of imports and of models until now. Then `under_way` more loads are under way, and
+        `importing` more import."""
         with self._lock:
             held_bytes = self._held_bytes()
             grown_bytes = max(0, held_bytes - self._seen_bytes) if self._under_way else 0

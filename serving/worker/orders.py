@@ -25,7 +25,7 @@ class LoadOrder:
 
     `sizes`: smallest and largest size hint of a row, (0, 0) where the model has none. `revision`: what the
     model's files are at the moment; the folder's code is executed once for each. `deterministic`: the variant
-    says that it is.
+    says that it is. `batch_max`: the most rows of a batch; `compile`: how it runs on a GPU.
     """
 
     replica: int
@@ -39,6 +39,8 @@ class LoadOrder:
     sizes: tuple[int, int]
     revision: str = ""
     deterministic: bool = False
+    batch_max: int = 1
+    compile: str = "none"
 
     @classmethod
     def of(cls, replica: int, model: ModelSpec, variant: str, revision: str = "") -> "LoadOrder":
@@ -48,7 +50,7 @@ class LoadOrder:
             replica, model.name, model.folder.resolve(), variant,
             chosen.artifact.resolve() if chosen.artifact else None,
             chosen.options, model.inputs, model.outputs, (model.sizes[0], model.sizes[-1]), revision,
-            chosen.deterministic,
+            chosen.deterministic, model.batch_max, chosen.compile,
         )  # fmt: skip
 
 
@@ -139,6 +141,8 @@ def pack_load(order: LoadOrder) -> bytes:
                 "sizes": order.sizes,
                 "revision": order.revision,
                 "deterministic": order.deterministic,
+                "batch_max": order.batch_max,
+                "compile": order.compile,
             }
         ),
     )
@@ -156,7 +160,8 @@ def unpack_load(frame: Frame) -> LoadOrder:
             tuple(_field(found, "options", dict).items()),
             _specs(_field(found, "inputs", list)), _specs(_field(found, "outputs", list)),
             (int(smallest), int(largest)), _field(found, "revision", str),
-            _field(found, "deterministic", bool),
+            _field(found, "deterministic", bool), _field(found, "batch_max", int),
+            _field(found, "compile", str),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"a LOAD frame cannot be read: {error!r}") from None

@@ -19,7 +19,7 @@ LINE_BYTES_MAX: Final = 4000
 
 
 class _Speaking(threading.local):
-    """The model whose code runs on this thread; "" for none."""
+    """The model with code that runs on this thread; "" for none."""
 
     model: str = ""
 
@@ -70,7 +70,7 @@ class _Lines(io.RawIOBase):
 
 
 def name_lines() -> None:
-    """From now on sys.stdout and sys.stderr of this process name the models that print."""
+    """Make sys.stdout and sys.stderr of this process name the models that print, from now on."""
     sys.stdout = _stream(1)
     sys.stderr = _stream(2)
 

@@ -28,17 +28,16 @@ class CopiedOutput(NamedTuple):
 
 
 def kept(outputs: Sequence[EncodedOutput]) -> list[CopiedOutput]:
-    """Copies of the outputs."""
+    """Return copies of the outputs."""
     return [CopiedOutput(each.datatype, tuple(each.dims), bytes(each.data)) for each in outputs]
 
 
 def difference(
     specs: Sequence[TensorSpec], first: Sequence[CopiedOutput], second: Sequence[CopiedOutput]
 ) -> str:
-    """In which way two answers to one question differ, in words; "" where they are the same.
+    """Return in words how two answers to one question differ; "" if they are the same.
 
-    Whole numbers, BOOL and BYTES are the same where they are equal, floats within TOLERANCE, NaN where both
-    are.
+    Whole numbers, BOOL and BYTES are the same if they are equal, floats within TOLERANCE, NaN if both are.
     """
     for spec, one, other in zip(specs, first, second, strict=True):
         if one == other:

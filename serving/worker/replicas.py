@@ -7,16 +7,18 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Final
+from functools import partial
+from typing import Final, cast
 
 from serving.specs import ParameterValue
 from serving.worker.arrays import Arrays, TensorError, datatype_of, encode_outputs
 from serving.worker.backends.contract import Backend, LoadedModel
+from serving.worker.device.running import Flight, TensorModel
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, MeasuredBatches, MeasureOrder
 from serving.worker.repeats import CopiedOutput, difference, kept
-from serving.worker.samples import make_sample
+from serving.worker.samples import make_sample, warm_rows
 from serving.worker.yardstick import Yardstick
 
 MODEL_ERRORS: Final = (Exception, SystemExit)
@@ -26,6 +28,8 @@ TEXT_CHARS_MAX: Final = 900
 """Of what a model's code raised, for the operator."""
 CLIENT_CHARS_MAX: Final = 200
 """Likewise, for clients."""
+InTurn = Callable[[Callable[[], str | None]], str | None]
+"""Do a step in another thread, and return what it returns or raise what it raises."""
 _FOLDERS: Final = re.compile(r"(?<![\w.:/])/(?:[^\s/'\":]+/)+")
 LENGTHENED, LENGTHENED_US = 0.05, 200.0
 """Of a run, and at least so long: off the core for less, a run is as good as undisturbed (measurements repeat
@@ -57,6 +61,15 @@ class LoadedReplica:
         return outputs, (spent_ns + 999) // 1000
 
     @property
+    def launches(self) -> bool:
+        """Whether `launch` can be asked for: the model takes tensors, and does not wait for its device."""
+        return isinstance(self._model, TensorModel)
+
+    def launch(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Flight:
+        """Give a batch to the device, and return before it is answered."""
+        return cast(TensorModel, self._model).launch(inputs, parameters)
+
+    @property
     def padded_size(self) -> int:
         """Tokens per row of the last predict, 0 where the model does not say."""
         return max(0, min(int(getattr(self._model, "padded_size", 0)), 0xFFFFFFFF))
@@ -78,6 +91,15 @@ class LoadedReplica:
             answer = self._answered(inputs)
             differs = differs or difference(self.order.outputs, answer, self._answered(again))
         return differs
+
+    def warm_batch(self, rows: int, size: int) -> None:
+        """Run one batch of so many rows, as it will be served."""
+        self.predict(self._sample(rows, size), {})
+
+    def seal(self) -> None:
+        """Take that all sizes of batches were run."""
+        if isinstance(self._model, TensorModel):
+            self._model.seal()
 
     def _sample(self, rows: int, size: int) -> Arrays:
         """Return the model's own, or one that is made for it."""
@@ -163,9 +185,13 @@ def _nothing() -> None:
 
 
 def load_replica(
-    backend: Backend, order: LoadOrder, memory: Memory, garbage: Garbage
+    backend: Backend, order: LoadOrder, memory: Memory, garbage: Garbage, in_turn: InTurn | None = None
 ) -> tuple[LoadedReplica, Loaded]:
-    """Return a replica that has run once, and what that took."""
+    """Return a replica that has run once, and what that took.
+
+    `in_turn` does a step in the thread that runs batches, between two of them: on a GPU much is by thread, so
+    all sizes of batches are run there.
+    """
     started_ns = time.perf_counter_ns()
     with memory.growth.load() as growth:
         backend.prepare(order)
@@ -174,11 +200,27 @@ def load_replica(
         replica = LoadedReplica(order, backend.load(order), garbage.freezes)
         garbage.freeze_imports()
         loaded_ns = time.perf_counter_ns()
-        differs = replica.warm_up()
+        differs = replica.warm_up() if in_turn is None else _warm_in_turn(backend, replica, in_turn)
         warm_us = (time.perf_counter_ns() - loaded_ns) // 1000
         load_us = (time.perf_counter_ns() - started_ns) // 1000
         memory_bytes = growth.loaded()
     return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes, differs)
+
+
+def _warm_in_turn(backend: Backend, replica: LoadedReplica, in_turn: InTurn) -> str:
+    """Run every size of batch that will be served, each between two batches of others."""
+
+    def begin() -> str:
+        backend.settle()
+        replica.settled = True
+        return replica.warm_up()
+
+    differs = in_turn(begin)
+    for size in sorted(set(replica.order.sizes), reverse=True):
+        for rows in warm_rows(replica.order.batch_max):
+            in_turn(partial(replica.warm_batch, rows, size))
+    replica.seal()
+    return differs or ""
 
 
 def _text(error: BaseException) -> str:

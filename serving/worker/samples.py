@@ -1,6 +1,7 @@
 """Inputs to warm up and measure with, of models that bring none: made from names, datatypes and shapes."""
 
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
@@ -8,6 +9,9 @@ from serving.specs import TensorSpec
 from serving.tensor import ANY
 from serving.worker.arrays import DTYPES, Array, Arrays
 
+EACH_ROW_MAX: Final = 64
+"""Batches of up to so many rows are warmed one by one, larger ones in steps."""
+_STEP: Final = 8
 _SEED = 0  # of the numbers: the same sample each time
 
 
@@ -19,6 +23,12 @@ def obstacle(inputs: Sequence[TensorSpec]) -> str:
         if -1 in spec.shape[1:]:
             return f"input {spec.name!r} has the shape {list(spec.shape)}, of which rows may have any size"
     return ""
+
+
+def warm_rows(batch_max: int) -> tuple[int, ...]:
+    """Return the sizes of batches to warm up on a GPU, largest first: later ones fit into its memory."""
+    steps = {*range(_STEP, batch_max + 1, _STEP), batch_max} if batch_max > EACH_ROW_MAX else set[int]()
+    return tuple(sorted({*range(1, min(batch_max, EACH_ROW_MAX) + 1)} | steps, reverse=True))
 
 
 def make_sample(inputs: Sequence[TensorSpec], rows: int) -> Arrays:

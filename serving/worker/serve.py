@@ -25,6 +25,7 @@ from serving.worker.guards import refused_rows
 from serving.worker.loader import Loader
 from serving.worker.memory import Memory
 from serving.worker.orders import (
+    LoadOrder,
     pack_hello,
     pack_load_failed,
     pack_measured,
@@ -35,7 +36,7 @@ from serving.worker.orders import (
 )
 from serving.worker.output import SPEAKING
 from serving.worker.raising import Tracebacks
-from serving.worker.replicas import MODEL_ERRORS, LoadedReplica, describe, describe_to_client
+from serving.worker.replicas import MODEL_ERRORS, InTurn, LoadedReplica, describe, describe_to_client
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
 from serving.worker.yardstick import Yardstick
@@ -52,14 +53,16 @@ class WorkerLoop:
         areas: tuple[SharedArea, SharedArea] | None,
         backend: Backend,
         device: str = "cpu",
+        in_turn: InTurn | None = None,
     ) -> None:
+        """`in_turn`: as `serving.worker.replicas.load_replica` takes it."""
         self._sock = sock
         self._requests = areas[0] if areas else None
         self._answers = areas[1] if areas else None
         self._memory, self._yardstick = Memory(device), Yardstick(device)
         self._sending = threading.Lock()
         self._tracebacks = Tracebacks()
-        self._loader = Loader(backend, self._memory, lambda frame: self._send((frame,)))
+        self._loader = Loader(backend, self._memory, lambda frame: self._send((frame,)), in_turn=in_turn)
         self._frames = FrameBuffer()
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
             FrameKind.RUN: self._run,
@@ -120,10 +123,15 @@ class WorkerLoop:
         replica = self._loader.find(order.replica)
         if replica is None:
             raise LookupError(f"replica {order.replica} is not loaded here")
-        spec = replica.order
-        SPEAKING.model = spec.model
-        inputs = decode_inputs(spec.inputs, order.inputs, order.rows, order.payload)
+        SPEAKING.model = replica.order.model
+        inputs = decode_inputs(replica.order.inputs, order.inputs, order.rows, order.payload)
         found, compute_us = replica.predict(inputs, order.parameters)
+        return self._packed(order, replica.order, found, (compute_us, replica.ended_us, replica.padded_size))
+
+    def _packed(
+        self, order: RunOrder, spec: LoadOrder, found: object, took: tuple[int, int, int]
+    ) -> list[Buffer]:
+        """Return the answer to a batch; `took`: compute time in us, when it ended, and its padded size."""
         any_datatype = order.inputs[0].datatype if order.inputs else ""
         outputs = encode_outputs(spec.outputs, found, order.rows, any_datatype)
         refused = refused_rows(spec.outputs, outputs, order.rows)
@@ -136,7 +144,7 @@ class WorkerLoop:
             self._answers.write(data, count)
             flags, data = SHARED, []
         head = pack_result(
-            (order.batch_id, compute_us, replica.ended_us, replica.padded_size, order.rows, flags),
+            (order.batch_id, *took, order.rows, flags),
             outputs,
             count,
             refused,

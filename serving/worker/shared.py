@@ -78,6 +78,11 @@ class SharedArea:
             self._map = mmap.mmap(self.fd, self._bytes)
         return memoryview(self._map)[:count]
 
+    @property
+    def mapping(self) -> mmap.mmap | None:
+        """What its reader has mapped; another one once it has grown."""
+        return self._map
+
     def close(self) -> None:
         """Let go of the descriptor; a mapping goes with its last view.
 

@@ -32,7 +32,7 @@ def descendants(pid: int) -> list[int]:
 
 def marked(mark: str) -> list[int]:
     """Return the processes that were started with `mark`, as NAME=VALUE, in their environment, wherever they
-    are; of other users only those that may be read."""
+    are. Of other users, only the readable ones are included."""
     wanted = mark.encode()
     found: list[int] = []
     for pid in filter(str.isdecimal, os.listdir("/proc")):

@@ -74,7 +74,8 @@ class Frame(NamedTuple):
 
 
 def pack_frame(kind: FrameKind, meta: Buffer, payload_bytes: int = 0) -> bytes:
-    """Header and metadata of a frame; the caller sends `payload_bytes` of payload right behind it."""
+    """Return the header and metadata of a frame; the caller sends `payload_bytes` of payload right behind
+    it."""
     padding = -len(meta) % _ALIGNMENT
     head = HEADER.pack(MAGIC, VERSION, kind, len(meta) + padding, payload_bytes)
     return b"".join((head, meta, bytes(padding)))
@@ -108,7 +109,7 @@ class FrameBuffer:
         return view[waiting:]
 
     def filled(self, count: int) -> None:
-        """`count` bytes were received into `space()`."""
+        """Note that `count` bytes were received into `space()`."""
         self._end += count
 
     def next(self) -> Frame | None:
@@ -141,5 +142,5 @@ class FrameBuffer:
 
 
 def gather_bytes(buffers: Sequence[Buffer]) -> int:
-    """Bytes of all buffers together; they are one-dimensional views of single bytes."""
+    """Return the bytes of all buffers together; they are one-dimensional views of single bytes."""
     return sum(map(len, buffers))

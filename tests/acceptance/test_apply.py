@@ -150,7 +150,7 @@ def workers(gateway: GatewayProcess) -> list[str]:
 
 def turns_back(found: dict[str, Any]) -> bool:
     """Or has, where nobody looked in time."""
-    return not found["moving"] or bool(found["progress"]["state"] == "turning back")
+    return not found["moving"] or bool(found["progress"]["state"] == "rolling back")
 
 
 FILED, APPLIED = {"cpu-a": ["simple", "held"]}, {"cpu-a": ["simple"], "cpu-1": ["held"]}

@@ -16,6 +16,7 @@ from tests.architecture import source_rules as rules
 from tests.architecture.source_rules import ROOT, Source
 
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+SCHEDULING = (ROOT / "docs" / "scheduling.md").read_text("utf-8")
 LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
 TIMERS = frozenset(("call_later", "call_at", "wait_for", "timeout", "sleep", "wait", "sigtimedwait"))
 
@@ -118,9 +119,13 @@ def test_every_alarm_is_listed(running: list[Source]) -> None:
     assert len(made) == 7
 
 
-def test_every_policy_of_the_catalogues_is_named() -> None:
+def test_every_batching_policy_is_in_the_table_of_policies() -> None:
+    table = rows(SCHEDULING, "`policy`")
+    assert sorted(named(row[0] for row in table)) == sorted(POLICIES), "mend docs/scheduling.md"
+
+
+def test_every_policy_of_replicas_is_named() -> None:
     by_seam = {row[0]: row[1] for row in rows(section("The seams, and what fills them"), "seam")}
-    assert set(named([by_seam["batching policy"]])) == set(POLICIES)
     assert set(named([by_seam["number of replicas"]])) == set(SCALING_POLICIES)
 
 

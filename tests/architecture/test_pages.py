@@ -3,6 +3,7 @@
 import ast
 import builtins
 import functools
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -99,6 +100,28 @@ def stale(text: str) -> Iterator[str]:
 @pytest.mark.parametrize("page", INNER, ids=name)
 def test_files_and_classes_that_the_pages_on_the_code_name_are_there(page: Path) -> None:
     assert list(stale(FENCE.sub("", page.read_text("utf-8")))) == []
+
+
+def imported_in_vain(text: str) -> Iterator[str]:
+    """Yield what the code blocks of a page import from the code's modules, and is not there."""
+    made = {path.replace("/", ".") for path in re.findall(r"^# ([\w/]+)\.py$", text, re.MULTILINE)}
+    for line in re.findall(r"^ *(from [\w.]+ import .+)$", text, re.MULTILINE):
+        (node,) = ast.parse(line.strip()).body
+        assert isinstance(node, ast.ImportFrom)
+        module = node.module or ""
+        if module.split(".")[0] in ROOTS and module not in made:
+            there = importlib.import_module(module)
+            yield from (f"{each.name} of {module}" for each in node.names if not hasattr(there, each.name))
+
+
+@pytest.mark.parametrize("page", INNER, ids=name)
+def test_what_code_blocks_import_is_there(page: Path) -> None:
+    assert list(imported_in_vain(page.read_text("utf-8"))) == []
+
+
+def test_an_import_in_vain_is_found() -> None:
+    text = "# tests/new.py\nfrom tests.new import Any\nfrom serving.specs import BatchingSpec, NoSuch\n"
+    assert list(imported_in_vain(text)) == ["NoSuch of serving.specs"]
 
 
 @pytest.mark.parametrize(

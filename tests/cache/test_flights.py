@@ -16,7 +16,7 @@ A, B = b"a" * 32, b"b" * 32
 
 
 class Departures(RuleBasedStateMachine):
-    """Flights beside plain lists of (waiter, deadline), leader first, then as they asked."""
+    """Flights beside plain lists of (member, deadline), leader first, then as they asked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,25 +38,25 @@ class Departures(RuleBasedStateMachine):
         self.asked += 1
         deadline_us = NEVER_US if slack_us is None else self.now_us + slack_us
         got = self.flights.ask(key, self.asked, deadline_us, self.now_us, least_us)
-        waiters = self.aboard.setdefault(key, [])
-        waiters.append((self.asked, deadline_us))
-        if len(waiters) == 1:
+        members = self.aboard.setdefault(key, [])
+        members.append((self.asked, deadline_us))
+        if len(members) == 1:
             self.due_us[key] = deadline_us
             self.failures[key] = 0
             assert got == Lead()
         elif deadline_us >= self.now_us + least_us and deadline_us < self.due_us[key]:
             self.due_us[key] = deadline_us
-            assert got == Join(waiters[0][0], deadline_us)
+            assert got == Join(members[0][0], deadline_us)
         else:
-            assert got == Join(waiters[0][0], None)
+            assert got == Join(members[0][0], None)
 
     @precondition(lambda self: self.aboard)
     @rule(pick=picks)
     def land(self, pick: int) -> None:
         key = self.pick(pick)
-        waiters = [waiter for waiter, _ in self.aboard.pop(key)]
-        assert self.flights.landed(key) == waiters
-        self.ended += waiters
+        members = [member for member, _ in self.aboard.pop(key)]
+        assert self.flights.landed(key) == members
+        self.ended += members
 
     @precondition(lambda self: self.aboard)
     @rule(pick=picks, kind=falls, least_us=leasts, pause_us=st.integers(0, 6))
@@ -67,7 +67,7 @@ class Departures(RuleBasedStateMachine):
         promoted, ended = self.flights.fell(key, kind, self.now_us, least_us)
         self.failures[key] += kind is Kind.FAILED
         if kind is Kind.REJECTED or self.failures[key] > FAILURES_MAX:
-            assert (promoted, ended) == (None, [waiter for waiter, _ in self.aboard.pop(key)])
+            assert (promoted, ended) == (None, [member for member, _ in self.aboard.pop(key)])
             self.ended += ended
             return
         fallen = self.aboard[key].pop(0)[0]
@@ -81,21 +81,21 @@ class Departures(RuleBasedStateMachine):
         """Whoever leaves, those who stay wait on."""
         self.now_us += pause_us
         key = self.pick(pick)
-        waiters = self.aboard[key]
-        place = who % len(waiters)
+        members = self.aboard[key]
+        place = who % len(members)
         if place:
-            waiter = waiters.pop(place)[0]
-            self.flights.leave(waiter)
-            self.ended.append(waiter)
-        elif len(waiters) == 1:
+            member = members.pop(place)[0]
+            self.flights.leave(member)
+            self.ended.append(member)
+        elif len(members) == 1:
             assert self.flights.resign(key, self.now_us, least_us) is None
         else:
-            self.ended.append(waiters.pop(0)[0])
-            latest_us = max(deadline_us for _, deadline_us in waiters)
-            leader = next(each for each in waiters if each[1] == latest_us)
+            self.ended.append(members.pop(0)[0])
+            latest_us = max(deadline_us for _, deadline_us in members)
+            leader = next(each for each in members if each[1] == latest_us)
             assert self.flights.resign(key, self.now_us, least_us) == leader[0]
-            self.aboard[key] = [leader, *(each for each in waiters if each is not leader)]
-            able = [due_us for _, due_us in waiters if due_us >= self.now_us + least_us]
+            self.aboard[key] = [leader, *(each for each in members if each is not leader)]
+            able = [due_us for _, due_us in members if due_us >= self.now_us + least_us]
             self.due_us[key] = min(able, default=latest_us)
 
     @precondition(lambda self: self.ended)
@@ -107,7 +107,7 @@ class Departures(RuleBasedStateMachine):
         """What the leader's going must lead to, said of the list without it."""
         joiners = self.aboard.pop(key)
         able = [each for each in joiners if each[1] >= self.now_us + least_us]
-        assert ended == [waiter for waiter, deadline_us in joiners if deadline_us < self.now_us + least_us]
+        assert ended == [member for member, deadline_us in joiners if deadline_us < self.now_us + least_us]
         self.ended += ended
         if not able:
             assert promoted is None
@@ -122,14 +122,14 @@ class Departures(RuleBasedStateMachine):
     def no_flight_is_without_its_leader(self) -> None:
         assert len(self.flights) == len(self.aboard)
         for key in (A, B):
-            waiters = self.aboard.get(key)
-            assert self.flights.leader(key) == (waiters[0][0] if waiters else None)
-            if waiters:
+            members = self.aboard.get(key)
+            assert self.flights.leader(key) == (members[0][0] if members else None)
+            if members:
                 assert self.flights.deadline_us(key) == self.due_us[key]
 
     @invariant()
     def everyone_waits_or_has_ended_once(self) -> None:
-        waiting = [waiter for waiters in self.aboard.values() for waiter, _ in waiters]
+        waiting = [member for members in self.aboard.values() for member, _ in members]
         assert sorted(waiting + self.ended) == list(range(1, self.asked + 1))
 
     def teardown(self) -> None:
@@ -137,7 +137,7 @@ class Departures(RuleBasedStateMachine):
             self.land(0)
             assert self.flights.leader(key) is None or key in self.aboard
         assert len(self.flights) == 0
-        assert self.flights._keys == {}, "a waiter that ended is remembered"
+        assert self.flights._keys == {}, "a member that ended is remembered"
 
 
 Departures.TestCase.settings = settings(max_examples=drawn(200), stateful_step_count=40)
@@ -147,7 +147,7 @@ TestDepartures = pytest.mark.slow(Departures.TestCase)
 def test_a_hundred_who_ask_alike_make_one_flight() -> None:
     flights = Flights()
     assert flights.ask(A, 1, 50) == Lead()
-    assert [flights.ask(A, waiter, 50) for waiter in range(2, 101)] == [Join(1, None)] * 99
+    assert [flights.ask(A, member, 50) for member in range(2, 101)] == [Join(1, None)] * 99
     assert flights.landed(A) == list(range(1, 101))
 
 
@@ -158,10 +158,10 @@ def test_a_hopeless_joiner_does_not_hurry_the_leader_into_being_given_up() -> No
     assert flights.ask(A, 3, 60, now_us=20, least_us=30) == Join(1, 60)
 
 
-def test_when_the_leader_falls_the_waiter_with_most_time_tries_again_and_the_hopeless_are_told() -> None:
+def test_when_the_leader_falls_the_member_with_most_time_tries_again_and_the_hopeless_are_told() -> None:
     flights = Flights()
-    for waiter, deadline_us in ((1, 30), (2, 80), (3, 90), (4, 35), (5, 90)):
-        flights.ask(A, waiter, deadline_us)
+    for member, deadline_us in ((1, 30), (2, 80), (3, 90), (4, 35), (5, 90)):
+        flights.ask(A, member, deadline_us)
     assert flights.fell(A, Kind.SHED, now_us=30, least_us=10) == (3, [1, 4])
     assert flights.deadline_us(A) == 80
     assert flights.fell(A, Kind.SHED, now_us=85, least_us=10) == (None, [3, 2, 5])
@@ -170,9 +170,9 @@ def test_when_the_leader_falls_the_waiter_with_most_time_tries_again_and_the_hop
 
 def test_when_the_leader_leaves_nobody_who_waits_ends_however_late() -> None:
     flights = Flights()
-    for waiter, deadline_us in ((1, 90), (2, 10), (3, 60)):
-        flights.ask(A, waiter, deadline_us)
-    with pytest.raises(ValueError, match="waiter 1 leads: others may wait for its request"):
+    for member, deadline_us in ((1, 90), (2, 10), (3, 60)):
+        flights.ask(A, member, deadline_us)
+    with pytest.raises(ValueError, match="member 1 leads: others may wait for its request"):
         flights.leave(1)
     assert flights.resign(A, now_us=30, least_us=10) == 3
     assert flights.deadline_us(A) == 60, "what is past hurries nobody"
@@ -184,7 +184,7 @@ def test_when_the_leader_leaves_nobody_who_waits_ends_however_late() -> None:
 def test_who_waits_already_cannot_ask_again() -> None:
     flights = Flights()
     flights.ask(A, 1, 100)
-    with pytest.raises(ValueError, match="waiter 1 waits already"):
+    with pytest.raises(ValueError, match="member 1 waits already"):
         flights.ask(B, 1, 100)
 
 
@@ -198,8 +198,8 @@ def test_what_is_not_under_way_neither_lands_nor_falls() -> None:
 
 def test_a_flight_is_over_for_all_with_the_failure_after_the_last_that_is_forgiven() -> None:
     flights = Flights()
-    for waiter in range(1, FAILURES_MAX + 4):
-        flights.ask(A, waiter, 100)
+    for member in range(1, FAILURES_MAX + 4):
+        flights.ask(A, member, 100)
     for failures in range(1, FAILURES_MAX + 1):
         assert flights.fell(A, Kind.FAILED, 0, 10) == (failures + 1, [failures])
     assert flights.fell(A, Kind.SHED, 0, 10)[0] is not None, "what is shed is no failure"
@@ -211,8 +211,8 @@ def test_a_flight_is_over_for_all_with_the_failure_after_the_last_that_is_forgiv
 
 def test_a_leader_that_leaves_takes_no_failure_with_it() -> None:
     flights = Flights()
-    for waiter in (1, 2, 3, 4):
-        flights.ask(A, waiter, 100)
+    for member in (1, 2, 3, 4):
+        flights.ask(A, member, 100)
     flights.fell(A, Kind.FAILED, 0, 10)
     assert flights.resign(A, 0, 10) == 3
     assert flights.fell(A, Kind.FAILED, 0, 10) == (None, [3, 4])
@@ -224,8 +224,8 @@ def test_followers_get_the_outcome_of_a_leader_that_was_rejected_or_failed_only(
 
 def test_leaders_expire_last_and_only_if_they_still_lead() -> None:
     flights = Flights()
-    for key, waiter in ((A, 1), (A, 2), (B, 3), (B, 4)):
-        flights.ask(key, waiter, 100)
+    for key, member in ((A, 1), (A, 2), (B, 3), (B, 4)):
+        flights.ask(key, member, 100)
     assert list(flights.expiring([3, 1, 2])) == [(2, False), (3, True), (1, True)]
     order = flights.expiring([1, 3, 4])
     assert next(order) == (4, False)
@@ -235,8 +235,8 @@ def test_leaders_expire_last_and_only_if_they_still_lead() -> None:
 
 def test_a_follower_that_leads_by_the_time_of_its_turn_expires_as_a_leader() -> None:
     flights = Flights()
-    for waiter in (1, 2, 3):
-        flights.ask(A, waiter, 100)
+    for member in (1, 2, 3):
+        flights.ask(A, member, 100)
     order = flights.expiring([2, 3])
     assert next(order) == (2, False)
     flights.leave(2)

@@ -89,7 +89,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.do(self.control.want(wanted, self.now_us, by))
 
     @rule()
-    def turn_back(self) -> None:
+    def roll_back(self) -> None:
         self.do(self.control.roll_back(self.now_us))
 
     # what happens

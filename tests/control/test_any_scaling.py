@@ -176,7 +176,7 @@ EVENTS = st.one_of(
     st.tuples(st.just("back"), st.sampled_from("cd"), st.none()),
     st.tuples(st.just("miss"), st.sampled_from("mn"), st.none()),
     st.tuples(st.just("want"), st.booleans(), st.none()),
-    st.tuples(st.just("turn back"), st.none(), st.none()),
+    st.tuples(st.just("roll back"), st.none(), st.none()),
     st.tuples(st.just("time"), st.sampled_from([1_000, 300_000, 1_000_000, 9_000_000]), st.none()),
 )
 
@@ -200,7 +200,7 @@ def play(world: World, event: tuple[str, Any, Any]) -> None:
     elif what == "want":
         world.models = OTHERS if one else MODELS
         world.do(world.control.want(DesiredState.of(SLICES, world.models), world.now_us))
-    elif what == "turn back":
+    elif what == "roll back":
         world.do(world.control.roll_back(world.now_us))
     elif what == "time":
         world.pass_time(one)

@@ -255,12 +255,12 @@ def test_turning_back_in_mid_move_restores_what_was_there() -> None:
     start = world.control.want(wanted([A, B], model("m", "b")), 0)
     load = only(start, LoadReplica)[0]
     world.waiting += world.control.roll_back(1)
-    assert world.control.progress.state == "turning back"
+    assert world.control.progress.state == "rolling back"
     world.run()
     assert UnloadReplica("b", load.replica) in world.done
     assert world.routed == {"a": ["m"], "b": []}
     assert world.control.progress.state is RolloutState.STEADY
-    assert not world.control.roll_back(2), "there is nothing to turn back from"
+    assert not world.control.roll_back(2), "there is nothing to roll back from"
     assert world.control.progress.state is RolloutState.STEADY
 
 

@@ -178,7 +178,7 @@ def test_a_model_that_is_gone_is_not_cold_but_unknown() -> None:
     spec = SliceSpec("a", (0,), memory_bytes=2 * SIZE)
     world.want(DesiredState.of([spec], [model(name, "a") for name in "op"]))
     assert world.control.progress.state is RolloutState.STEADY
-    assert set(world.control._holdings.models) == {"o", "p"}
+    assert set(world.control._observed.models) == {"o", "p"}
     assert world.routed["a"] == [] or set(world.routed["a"]) <= {"o", "p"}
     assert only(world.miss("o", o=1.0), Route) or "o" in world.routed["a"]
 

@@ -175,7 +175,7 @@ def test_slices_that_load_on_demand_try_nothing_apart() -> None:
     limited = replace(A, memory_bytes=1 << 30)
     whole = wanted([limited], model("m", "a"))
     world = World([limited], model("n", "a"))
-    trials = Trials(world.control._holdings)
+    trials = Trials(world.control._observed)
     trials.look(whole, lambda _: False)
     assert trials.added(whole) == whole
 
@@ -245,7 +245,7 @@ def test_a_crash_is_the_batch_s_fault_and_a_kill_is_not() -> None:
 
 
 def test_what_is_remembered_of_loads_is_bounded() -> None:
-    trials = Trials(World([A], model("m", "a")).control._holdings)
+    trials = Trials(World([A], model("m", "a")).control._observed)
     for number in range(KEPT_MAX + 10):
         trials.loaded(("m", "a", str(number)), 1)
     assert len(trials._loaded) == KEPT_MAX

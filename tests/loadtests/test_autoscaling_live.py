@@ -275,7 +275,7 @@ def test_a_real_gateway_goes_from_one_replica_to_two_and_back_and_says_why(
     ) as gateway, watching(gateway) as course:  # fmt: skip
         assert read(metrics(gateway), HELD) == 1
         assert "1 on replica-1 (at least 1, at most 2; policy infaas): 1 gets batches" in explained(gateway)
-        with asking(gateway, requests, 110.0) as pressed:
+        with asking(gateway, requests, 110.0) as overloaded:
             until(lambda: "2 on replica-1 and replica-2" in explained(gateway), "wish for a second replica")
             until(lambda: "2 get batches" in explained(gateway), "start a second replica")
             assert read(metrics(gateway), "penstock_desired_replicas") == 2
@@ -289,4 +289,4 @@ def test_a_real_gateway_goes_from_one_replica_to_two_and_back_and_says_why(
     assert course.changes == 2
     answered = [status for record in calm for status in record.statuses]
     assert set(answered) == {200}
-    assert all(status in (200, 503, 504) for record in pressed for status in record.statuses)
+    assert all(status in (200, 503, 504) for record in overloaded for status in record.statuses)

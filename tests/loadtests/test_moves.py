@@ -101,7 +101,7 @@ def test_a_moment_without_a_replica_breaks_a_change_in_which_nothing_dies() -> N
 
 def test_a_change_that_ends_otherwise_than_it_should_breaks_the_promise() -> None:
     assert broken(SHARE, ran(), moved(GIVEN_UP)) == ["it was given up, not done: why"]
-    assert broken(OF["turned back"], ran(), moved(GIVEN_UP)) == []
+    assert broken(OF["rolled back"], ran(), moved(GIVEN_UP)) == []
 
 
 def test_what_is_not_in_force_afterwards_is_said() -> None:

@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from tests.models.samples import SampleModel, code, loaded, variants
+from router.settings import load_model
+from serving.worker.backends.python import PythonBackend
+from serving.worker.device.running import TensorModel
+from serving.worker.orders import LoadOrder
+from tests.models.samples import MODELS, SampleModel, code, loaded, variants
 
 pytestmark = pytest.mark.slow  # each draws 100 MB of weights
 
@@ -77,3 +81,12 @@ def test_weights_are_those_of_the_seed() -> None:
 def test_an_unknown_precision_is_refused() -> None:
     with pytest.raises(KeyError, match="fp8"):
         code("resnet50").load(None, {"precision": "fp8"})
+
+
+def test_a_worker_gives_it_tensors_and_gets_the_same_scores() -> None:
+    backend, spec = PythonBackend(torch.get_num_threads()), load_model(MODELS / "resnet50")
+    model = backend.load(LoadOrder.of(1, spec, "fp32"))
+    assert isinstance(model, TensorModel)
+    pixels = _pictures(2)
+    scores = np.asarray(model.predict({"PIXELS": pixels}, {})["SCORES"])
+    assert np.allclose(scores, _scores(loaded("resnet50", "fp32"), pixels), atol=1e-5)

@@ -6,7 +6,7 @@ from serving.policy.batching.interface import Choice
 
 FIELDS = (
     "lane", "pieces", "rows", "variant", "latest_start_us", "wake_us", "drop", "patient", "latency_us",
-    "grown_us", "sheltered", "stays_us", "rule", "rank",
+    "grown_us", "protected", "stays_us", "rule", "rank",
 )  # fmt: skip
 
 

@@ -19,8 +19,8 @@ HOLDINGS = st.lists(
 BESIDES = st.integers(0, 1200)
 
 
-def sum_of(holdings: list[HeldMemory], places: list[int]) -> int:
-    return sum(holdings[place].size_bytes for place in places)
+def sum_of(observed: list[HeldMemory], places: list[int]) -> int:
+    return sum(observed[place].size_bytes for place in places)
 
 
 def test_the_levels_begin_at_their_shares() -> None:
@@ -32,62 +32,62 @@ def test_the_levels_begin_at_their_shares() -> None:
 
 
 @given(HOLDINGS, BESIDES)
-def test_what_is_left_fits_or_nothing_is_left_to_end(holdings: list[HeldMemory], besides: int) -> None:
-    relief = relieve(holdings, besides, LIMIT)
+def test_what_is_left_fits_or_nothing_is_left_to_end(observed: list[HeldMemory], besides: int) -> None:
+    relief = relieve(observed, besides, LIMIT)
     assert len({*relief.ended}) == len(relief.ended)
-    left = [place for place in range(len(holdings)) if place not in relief.ended]
-    assert not left or besides + sum_of(holdings, left) <= LIMIT
+    left = [place for place in range(len(observed)) if place not in relief.ended]
+    assert not left or besides + sum_of(observed, left) <= LIMIT
 
 
 @given(HOLDINGS, BESIDES)
-def test_only_the_address_that_holds_most_loses_anything(holdings: list[HeldMemory], besides: int) -> None:
-    relief = relieve(holdings, besides, LIMIT)
-    left = [*range(len(holdings))]
+def test_only_the_address_that_holds_most_loses_anything(observed: list[HeldMemory], besides: int) -> None:
+    relief = relieve(observed, besides, LIMIT)
+    left = [*range(len(observed))]
     for place in [*relief.ended, *([relief.paused] if relief.paused >= 0 else [])]:
-        totals = dict.fromkeys((each.address for each in holdings), 0)
+        totals = dict.fromkeys((each.address for each in observed), 0)
         for each in left:
-            totals[holdings[each].address] += holdings[each].size_bytes
-        assert totals[holdings[place].address] == max(totals.values())
+            totals[observed[each].address] += observed[each].size_bytes
+        assert totals[observed[place].address] == max(totals.values())
         left.remove(place)
 
 
 @given(HOLDINGS, BESIDES)
-def test_nothing_is_ended_that_need_not_be(holdings: list[HeldMemory], besides: int) -> None:
+def test_nothing_is_ended_that_need_not_be(observed: list[HeldMemory], besides: int) -> None:
     """An upload is only where all of it does not fit, an answer only from 95 % on."""
-    relief = relieve(holdings, besides, LIMIT)
-    held = besides + sum(each.size_bytes for each in holdings)
+    relief = relieve(observed, besides, LIMIT)
+    held = besides + sum(each.size_bytes for each in observed)
     for place in relief.ended:
         level = level_of(held, LIMIT)
-        assert level is Level.FULL or (level is Level.CUT and holdings[place].answer)
-        held -= holdings[place].size_bytes
+        assert level is Level.FULL or (level is Level.CUT and observed[place].answer)
+        held -= observed[place].size_bytes
 
 
 @given(HOLDINGS, BESIDES)
 def test_an_upload_is_paused_from_80_percent_on_and_another_goes_on(
-    holdings: list[HeldMemory], besides: int
+    observed: list[HeldMemory], besides: int
 ) -> None:
-    relief = relieve(holdings, besides, LIMIT)
+    relief = relieve(observed, besides, LIMIT)
     if relief.paused < 0:
         return
-    left = [place for place in range(len(holdings)) if place not in relief.ended]
-    assert besides + sum_of(holdings, left) >= 0.8 * LIMIT
+    left = [place for place in range(len(observed)) if place not in relief.ended]
+    assert besides + sum_of(observed, left) >= 0.8 * LIMIT
     assert relief.paused in left
-    assert holdings[relief.paused].growing
-    assert sum(holdings[place].growing for place in left) > 1
+    assert observed[relief.paused].growing
+    assert sum(observed[place].growing for place in left) > 1
 
 
 def test_at_80_percent_the_largest_upload_of_the_address_that_holds_most_is_paused() -> None:
-    holdings = [
+    observed = [
         HeldMemory("a", 390, True, False),
         *(HeldMemory("b", size, True, False) for size in (150, 250, 50)),
     ]
-    relief = relieve(holdings, 0, LIMIT)
+    relief = relieve(observed, 0, LIMIT)
     assert (relief.ended, relief.paused) == ([], 2)
 
 
 def test_the_last_upload_that_is_read_on_is_not_paused() -> None:
-    holdings = [HeldMemory("a", 500, False, False), HeldMemory("a", 350, True, False)]
-    assert relieve(holdings, 0, LIMIT).paused == -1
+    observed = [HeldMemory("a", 500, False, False), HeldMemory("a", 350, True, False)]
+    assert relieve(observed, 0, LIMIT).paused == -1
 
 
 def test_at_95_percent_the_reader_that_stands_still_for_longest_goes_first() -> None:
@@ -101,6 +101,6 @@ def test_at_95_percent_the_reader_that_stands_still_for_longest_goes_first() -> 
 
 
 def test_who_only_uploads_loses_nothing_while_all_of_it_fits() -> None:
-    holdings = [HeldMemory("a", 900, True, False), HeldMemory("b", 90, False, True)]
-    assert relieve(holdings, 10, LIMIT).ended == []
-    assert relieve(holdings, 11, LIMIT).ended == [0]
+    observed = [HeldMemory("a", 900, True, False), HeldMemory("b", 90, False, True)]
+    assert relieve(observed, 10, LIMIT).ended == []
+    assert relieve(observed, 11, LIMIT).ended == [0]

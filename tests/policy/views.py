@@ -18,7 +18,7 @@ class PieceSeen:
     rows: int
     deadline_us: int = 0
     arrived_us: int = 0
-    sheltered: bool = False
+    protected: bool = False
     size: int = 0
 
 
@@ -35,7 +35,7 @@ class LaneSeen:
     variants: tuple[str, ...] = ("a",)
     bucket: int = 0
     closed: bool = False
-    sheltered: tuple[PieceSeen, ...] = ()
+    protected: tuple[PieceSeen, ...] = ()
     declared_us: int = 0
 
     @property

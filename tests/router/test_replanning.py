@@ -63,7 +63,7 @@ class Workers:
     def scale(self, spec: ScalingSpec) -> None:
         pass
 
-    def turn_back(self, reason: str) -> None:
+    def roll_back(self, reason: str) -> None:
         pass
 
     async def changed(self) -> None:

@@ -22,11 +22,13 @@ from router.status import (
     SliceStatus,
     Status,
     describe,
+    gpu_status,
     percentile_us,
     render,
     watch,
 )
 from router.telemetry import Telemetry
+from serving.policy.device_health import GpuReading
 from serving.ports import Serving
 from serving.vocabulary import (
     ALL_OUTCOMES,
@@ -386,3 +388,28 @@ def test_all_columns_are_shown_where_there_is_room_and_the_least_telling_go_firs
     fewer = text(None, usual, 0.0, width=80)
     assert "batch" not in fewer
     assert all(title in fewer for title in ("replicas", "queued", "in time %", "p50 ms", "p99 ms", "SLO ms"))
+
+
+def test_gpus_have_a_row_each_and_none_where_slices_use_none() -> None:
+    hot = GpuReading(
+        "GPU-74d43ed3-cdf7", 0, "NVIDIA H200", memory_bytes=141 << 30, memory_used_bytes=3 << 29,
+        used_percent=37, temperature_c=88, power_w=690.4, throttled=("heat",),
+    )  # fmt: skip
+    silent = GpuReading("GPU-2", 1, "NVIDIA H200")
+    there: Status = {
+        "ready": True, "uptime_s": 1.0, "open_requests": 0, "models": [], "slices": [],
+        "gpus": [
+            gpu_status(hot, {"a": "mps:30", "b": "mps:30", "c": "mps:20"}, {}),
+            gpu_status(silent, {}, {"GPU-2": "GPU 1: XID 79"}),
+        ],
+    }  # fmt: skip
+    console = Console(width=140)
+    with console.capture() as captured:
+        console.print(render(None, there, 1.0))
+    lines = [" ".join(line.split()) for line in captured.get().splitlines()]
+    assert "NVIDIA H200 GPU-74d43ed3 2x mps:30, mps:20 1.5/141.0 37 88 690 throttled, heat" in lines
+    assert "NVIDIA H200 GPU-2 - -/- - - - lost, GPU 1: XID 79" in lines
+    del there["gpus"]
+    with console.capture() as captured:
+        console.print(render(None, there, 1.0))
+    assert "GPU" not in captured.get()

@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.telemetry import AuthPresent, ConditionPresent, Present, RedisPresent, ScalePresent, Telemetry
+from serving.policy.device_health import GpuReading
 from serving.policy.freshness import BATCHES, Judgement, ProfileWatch
 from serving.ports import Call
 from serving.vocabulary import OVERLOAD
@@ -67,6 +68,7 @@ def everything() -> Telemetry:
         profiles=[judged],
         replans={"proposed": 1},
         scaling=scaling,
+        gpus=[GpuReading("GPU-1", 1, temperature_c=41)],
         condition=ConditionPresent(
             {"a": True},
             {("a", "x"): True},

@@ -1,11 +1,13 @@
 """The nv_inference_* names mean here what they mean in Triton."""
 
 import re
+from collections.abc import Collection, Sequence
 
 import pytest
 
 from router.telemetry import Present, Telemetry
 from router.telemetry.triton import FAILURES
+from serving.policy.device_health import GpuReading
 from serving.vocabulary import ALL_OUTCOMES, COMPLETED, Kind
 from tests.builders import model_spec, served
 from tests.router.happenings import end, reply, request, run, text
@@ -76,3 +78,33 @@ def test_pending_requests_wait_for_a_batch() -> None:
     telemetry = new()
     telemetry.read_present = lambda: Present(queued={"a": (9, 4)})
     assert aliases(telemetry)["nv_inference_pending_request_count"] == 4
+
+
+def gpu_samples(gpus: Sequence[GpuReading], cordoned: Collection[str] = ()) -> dict[str, float]:
+    telemetry = new()
+    telemetry.read_present = lambda: Present(gpus=gpus, cordoned=cordoned)
+    pattern = r'^((?:nv|penstock)_\w+)\{gpu_uuid="GPU-1"\} ([\d.]+)$'
+    return {name: float(value) for name, value in re.findall(pattern, text(telemetry), re.MULTILINE)}
+
+
+def test_gpus_are_named_and_measured_as_triton_does() -> None:
+    gpu = GpuReading(
+        "GPU-1", 1, memory_bytes=1000, memory_used_bytes=250, used_percent=40, power_w=76.5,
+        power_limit_w=700.0, energy_j=5.0, temperature_c=41, throttled=("heat",),
+    )  # fmt: skip
+    assert gpu_samples([gpu], {"GPU-1"}) == {
+        "nv_gpu_utilization": 0.4,
+        "nv_gpu_memory_total_bytes": 1000,
+        "nv_gpu_memory_used_bytes": 250,
+        "nv_gpu_power_usage": 76.5,
+        "nv_gpu_power_limit": 700,
+        "nv_energy_consumption": 5,
+        "penstock_gpu_usable": 0,
+        "penstock_gpu_throttled": 1,
+        "penstock_gpu_temperature_celsius": 41,
+    }
+
+
+def test_what_a_driver_does_not_tell_has_no_sample_and_without_gpus_there_is_no_metric() -> None:
+    assert gpu_samples([GpuReading("GPU-1", 1)]) == {"penstock_gpu_usable": 1, "penstock_gpu_throttled": 0}
+    assert "gpu" not in text(new())

@@ -384,7 +384,7 @@ async def test_an_answer_may_be_the_occasion_to_submit_and_to_cancel(here: House
 
 
 async def test_no_more_calls_wait_than_may(here: House) -> None:
-    here.cached = CachedServing(here.gateway, CacheSpec(), here.tally, waiters_max=3)
+    here.cached = CachedServing(here.gateway, CacheSpec(), here.tally, members_max=3)
     replies = await answered(*(here.ask(here.add(1)) for _ in range(5)))
     assert results(replies) == {"miss": 1, "join": 2, "": 2}
     assert len(here.tally.batches) == 3

@@ -134,7 +134,7 @@ class History:
         assert self.gateway.open_requests == len(self.cached._flights), "one request for each question"
         waiting = sum(not told for told in self.replies)
         assert self.cached.open_requests == waiting
-        assert len(self.cached._waiters) == waiting
+        assert len(self.cached._members) == waiting
 
     def close(self) -> None:
         """Every call was answered once, and rightly."""

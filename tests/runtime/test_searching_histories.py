@@ -96,7 +96,7 @@ class SharingHistory(History):
         searches = len(self.cached.searches)
         assert self.gateway.open_requests == len(self.cached._flights) - searches
         waiting = sum(not told for told in self.replies)
-        assert self.cached.open_requests == len(self.cached._waiters) == waiting
+        assert self.cached.open_requests == len(self.cached._members) == waiting
         assert sum(not look.over for look in self.tier.looks) <= searches, "nobody is told in vain"
 
 

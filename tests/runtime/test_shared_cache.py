@@ -77,7 +77,7 @@ async def pair_on(
         yield Pair(here, server, gateways)
         for each in gateways:
             assert each.cached.open_requests == 0
-            assert not each.cached._waiters
+            assert not each.cached._members
             assert not each.cached.searches._searches
             assert not each.cached.searches._leases
         assert len(here.tally.recorded) == len(here.tally.outcomes), "each call is recorded and counted once"
@@ -207,7 +207,7 @@ async def test_a_gateway_that_died_computing_makes_nobody_late(tmp_path: Path, s
         assert pair.here.tally.latency_us[-1] < slo_us
 
 
-async def test_a_waiter_in_a_hurry_ends_the_wait_for_another_gateway(pair: Pair) -> None:
+async def test_a_member_in_a_hurry_ends_the_wait_for_another_gateway(pair: Pair) -> None:
     lease = pair.first.tier.name("simple", question_key(pair.here.add(1), False)) + b":lease"
     pair.server.client().set(lease, "of a gateway that died", px=60_000)
     patient = pair.first.ask(pair.here.add(1))

@@ -146,11 +146,11 @@ class History(RuleBasedStateMachine):
         request_id = list(self.witness.open)[pick % len(self.witness.open)]
         request = self.witness.open[request_id].request
         due_us = self.now_us + slack * self.grain_us
-        heir = Request(0, request.model, request.rows, self.now_us, due_us)
-        heir.tenant = tenant
-        heir.expires_us = NEVER_US if left is None else due_us + left * self.grain_us
-        self.witness.expire(request_id, heir.expires_us, self.now_us)
-        self.witness.pass_on(request_id, heir, self.now_us)
+        successor = Request(0, request.model, request.rows, self.now_us, due_us)
+        successor.tenant = tenant
+        successor.expires_us = NEVER_US if left is None else due_us + left * self.grain_us
+        self.witness.expire(request_id, successor.expires_us, self.now_us)
+        self.witness.pass_on(request_id, successor, self.now_us)
 
     @precondition(lambda self: self.witness.open)
     @rule(pick=picks, left=st.none() | st.integers(-2, 12), then_wake=st.booleans())

@@ -273,8 +273,8 @@ def test_its_deadline_is_judged_as_promised_whoever_waits_for_it() -> None:
     assert (request.deadline_us, request.latest_us, piece.deadline_us) == (2000, 2000, 1700)
     scheduler.tighten(1, 1500, 10)
     assert piece.deadline_us == 1200
-    heir = declaring(300, 1, slack_us=900, now_us=20)
-    scheduler.pass_on(request, heir, 20)
+    successor = declaring(300, 1, slack_us=900, now_us=20)
+    scheduler.pass_on(request, successor, 20)
     assert (request.deadline_us, request.latest_us, piece.deadline_us) == (920, 920, 620)
     (batch,) = only(scheduler.batch_done(running.id, 1, 100), RunBatch)
     scheduler.batch_done(batch.id, 800, 920)

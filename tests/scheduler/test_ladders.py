@@ -302,9 +302,9 @@ def test_load_steps_down_without_a_loss_and_says_why_and_comes_back_when_it_fall
     steps = [RateStep(calm, 4.0), RateStep(rush, 4.0), RateStep(calm, 16.0)]
     run, ran = watch(world, offer_steps(world, steps, seed), seed)
     assert run.tally.attainment >= 0.999
-    pressed = [batch for at_us, batch in ran.batches if 5_000_000 <= at_us < 8_000_000]
-    stepped = [batch for batch in pressed if batch.variant != "best"]
-    assert len(stepped) > 0.5 * len(pressed)
+    overloaded = [batch for at_us, batch in ran.batches if 5_000_000 <= at_us < 8_000_000]
+    stepped = [batch for batch in overloaded if batch.variant != "best"]
+    assert len(stepped) > 0.5 * len(overloaded)
     assert {batch.downgrade for batch in stepped} <= {"load", "backlog", "deadline"}
     assert all(batch.downgrade == "" for _, batch in ran.batches if batch.variant == "best")
     half_life_us = 5_000_000

@@ -33,11 +33,11 @@ class Lines(RuleBasedStateMachine):
         return lines
 
     @rule(shape=st.sampled_from(SHAPES), rows=st.lists(st.integers(1, 4), min_size=1, max_size=3),
-          slack_us=st.integers(0, 12), sheltered=st.booleans(), size=st.sampled_from([0, 3, 9]))  # fmt: skip
-    def insert(self, shape: str, rows: list[int], slack_us: int, sheltered: bool, size: int) -> None:
+          slack_us=st.integers(0, 12), protected=st.booleans(), size=st.sampled_from([0, 3, 9]))  # fmt: skip
+    def insert(self, shape: str, rows: list[int], slack_us: int, protected: bool, size: int) -> None:
         self.now_us += self.count % 4
         request = allow(request_of(1, sum(rows), self.now_us, slack_us), ("a",), shape, 9, size=size)
-        request.sheltered = sheltered
+        request.protected = protected
         for count in rows:
             self.count += 1
             piece = Piece(request, 0, count)
@@ -92,7 +92,7 @@ class Lines(RuleBasedStateMachine):
             expected = lines[head.request.lane_key, head.apart]
             assert lane.pieces == expected
             assert lane.closed == (head.apart > 0)
-            assert lane.sheltered == [piece for piece in expected if piece.request.sheltered]
+            assert lane.protected == [piece for piece in expected if piece.request.protected]
             assert lane.size == max(piece.request.size for piece in expected)
             assert lane.rows == sum(piece.rows for piece in expected)
             assert lane.oldest_us == min(piece.arrived_us for piece in expected)

@@ -68,15 +68,17 @@ def test_all_of_it_is_due_at_the_deadline_that_its_client_gave() -> None:
 
 
 @pytest.mark.parametrize("expires_us", [NEVER_US, 2000])
-def test_an_heirs_request_is_due_when_the_heir_is_and_no_piece_of_it_before(expires_us: int) -> None:
+def test_a_successors_request_is_due_when_the_successor_is_and_no_piece_before(
+    expires_us: int,
+) -> None:
     scheduler = scheduler_on("s", model=served_model(batch_max=2))
     scheduler.hold("s")
     large = request_of(1, rows=6, slack_us=900)
     large.parts = 3
     send(scheduler, large)
     assert dues(large) == [300, 600, 900]
-    heir = request_of(0, rows=6, arrived_us=50, slack_us=500, expires_us=expires_us)
-    scheduler.pass_on(large, heir, 60)
+    successor = request_of(0, rows=6, arrived_us=50, slack_us=500, expires_us=expires_us)
+    scheduler.pass_on(large, successor, 60)
     assert (large.deadline_us, large.latest_us, dues(large)) == (550, 550, [550, 550, 550])
 
 

@@ -183,9 +183,9 @@ class Verdicts(Rules):
 
     def _out_of_turn(self, pieces: Sequence[Piece], lane: Sequence[Piece]) -> None:
         """In their order; or sheltered ones first, and then those in their order that are not given up."""
-        first = [piece for piece in lane if piece.sheltered]
-        others = [piece for piece in lane if not piece.sheltered]
-        count = sum(piece.sheltered for piece in pieces)
+        first = [piece for piece in lane if piece.protected]
+        others = [piece for piece in lane if not piece.protected]
+        count = sum(piece.protected for piece in pieces)
         turns = [*first[:count], *others[: len(pieces) - count]]
         assert pieces in (lane[: len(pieces)], turns)
 
@@ -233,7 +233,8 @@ class Verdicts(Rules):
             waiting = [name for name, _ in site.replicas if self.scheduler.queue_rows(name)]
             assert self.scheduler.is_idle(name) == (site.free and not waiting)
             assert self.scheduler._slices[name].suspect == site.suspect
-        assert self.scheduler.wake_us <= max(now_us, min(self.instants(now_us), default=NEVER_US))
+        latest_us = max(now_us, min(self.instants(now_us), default=NEVER_US))
+        assert self.scheduler.wake_us <= latest_us, "it wakes too late; waits are in `Rules.delayed_us`"
 
     def open_of(self, model: str) -> int:
         return sum(case.request.model == model for case in self.open.values())

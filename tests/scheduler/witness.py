@@ -79,6 +79,8 @@ class Witness(Verdicts):
                 nearer_us = min(nearer_us, due_us)
             wake_us = min(before_us, max(nearer_us, now_us))
             changes = not mine and self.choices(request) > 1
+            if self.scheduler._admission.is_due:  # reviews come first, at once
+                wake_us = now_us
             assert self.scheduler.wake_us == wake_us or changes, "a plan for nothing"
 
     def cancel(self, request_id: int, now_us: int) -> None:
@@ -103,24 +105,24 @@ class Witness(Verdicts):
             assert self.scheduler.wake_us == before_us, "a plan for nothing"
         self.check(now_us)
 
-    def pass_on(self, request_id: int, heir: Request, now_us: int) -> None:
+    def pass_on(self, request_id: int, successor: Request, now_us: int) -> None:
         """From now on its pieces are due as if the heir had asked."""
         case, before_us = self.open[request_id], self.scheduler.wake_us
-        later_us = heir.deadline_us - case.request.deadline_us
-        own, declared_us = heir.expires_us != NEVER_US, case.request.declared_us
-        heir_us = heir.deadline_us - declared_us
+        later_us = successor.deadline_us - case.request.deadline_us
+        own, declared_us = successor.expires_us != NEVER_US, case.request.declared_us
+        successor_us = successor.deadline_us - declared_us
         case.unsettled = 0 if own and case.unsettled is not None else case.unsettled
-        case.due_us = [heir_us if own else due_us + later_us for due_us in case.due_us]
-        self.scheduler.pass_on(case.request, heir, now_us)
+        case.due_us = [successor_us if own else due_us + later_us for due_us in case.due_us]
+        self.scheduler.pass_on(case.request, successor, now_us)
         case.tight_us = case.due_us
         assert case.pieces_due_us == case.due_us
-        assert case.request.deadline_us == heir.deadline_us
+        assert case.request.deadline_us == successor.deadline_us
         assert case.request.latest_us == case.due_us[-1] + declared_us
-        assert (case.request.tenant, case.request.arrived_us) == (heir.tenant, heir.arrived_us)
+        assert (case.request.tenant, case.request.arrived_us) == (successor.tenant, successor.arrived_us)
         if case.waits and self._looks(case.request.model):
             assert self.scheduler.wake_us <= now_us
         elif case.waits:
-            self._woken(case.request, heir_us, before_us, now_us)
+            self._woken(case.request, successor_us, before_us, now_us)
         else:
             assert self.scheduler.wake_us == before_us, "a plan for nothing"
         self.check(now_us)

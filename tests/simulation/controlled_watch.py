@@ -279,7 +279,7 @@ class Watch(ControlledSimulation):
             self.path, self.home = [self.control.desired], self.control.desired
         self.path += [*by, wanted]
 
-    def turn_back(self, now_us: int) -> Sequence[Command]:
+    def roll_back(self, now_us: int) -> Sequence[Command]:
         """Give up the move that is under way, if any: what was so before it is wanted again."""
         self._note("TURN BACK")
         moving = self.control.progress.state != "steady" and self.home is not None

@@ -131,7 +131,7 @@ class Simple:
         for _ in range(random.randint(0, 5)):
             found.at(random.randint(0, CALM_US), self._ask(found))
         for _ in range(random.choice((0, 0, 1, 2))):
-            found.at(random.randint(0, CALM_US), found.turn_back)
+            found.at(random.randint(0, CALM_US), found.roll_back)
         self.befall(found)
         return found
 
@@ -334,7 +334,7 @@ class Solved:
         for _ in range(random.randint(1, 5)):
             found.at(random.randint(SECOND, CALM_US), lambda now_us: self._move(found, None, now_us))
         for _ in range(random.choice((0, 0, 1, 2))):
-            found.at(random.randint(0, CALM_US), found.turn_back)
+            found.at(random.randint(0, CALM_US), found.roll_back)
         befall(
             random, found, self.devices, [f"{device}/{place}" for device in self.devices for place in (0, 1)]
         )

@@ -14,7 +14,7 @@ from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import LoadOrder, MeasureOrder
 from serving.worker.replicas import load_replica
-from serving.worker.samples import make_sample
+from serving.worker.samples import make_sample, warm_rows
 from serving.worker.yardstick import Yardstick
 from tests.runtime.recorder import model_spec
 
@@ -82,3 +82,11 @@ def test_a_sample_that_is_no_method_is_a_mistake(tmp_path: Path) -> None:
     code = PREDICTS.replace("class Model:", "class Model:\n    sample = 3")
     with pytest.raises(AttributeError, match="has a sample that is no method"):
         PythonBackend(1).load(order(tmp_path / "m", "FP32", (-1, 4), code))
+
+
+def test_a_gpu_is_warmed_with_every_batch_of_up_to_64_rows_and_steps_beyond_largest_first() -> None:
+    assert warm_rows(1) == (1,)
+    assert warm_rows(4) == (4, 3, 2, 1)
+    many = warm_rows(100)
+    assert many[:6] == (100, 96, 88, 80, 72, 64)
+    assert many[5:] == tuple(range(64, 0, -1))

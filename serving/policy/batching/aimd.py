@@ -45,7 +45,7 @@ class Aimd(BatchingPolicy):
             self._rows_max[key] = rows_max + STEP_ROWS
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Of the lanes that are due, the one whose batch must start soonest."""
+        """Return the batch that must start soonest, among the lanes that are due."""
 
         def rows_worth(variant: str, replica: ReplicaView, size: int) -> int:
             rows_max = min(self._rows_max.get((view.slice, variant, size), 1), replica.rows_max(size))

@@ -1,4 +1,5 @@
-"""Batching policies by name (`batching: {policy: ...}` in `penstock.yaml`). Nothing else lists them."""
+"""Batching policies by name (`batching: {policy: ...}` in `penstock.yaml`). `docs/extend/policy.md` says
+which other lists are kept by hand."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

@@ -67,7 +67,7 @@ class Clockwork(BatchingPolicy):
         return find_hopeless(view, self._doubt.at(now_us), now_us, alone)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Of the lanes' batches, the one with the least latest start."""
+        """Return the lanes' batch with the least latest start."""
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:
@@ -106,7 +106,7 @@ class Clockwork(BatchingPolicy):
         return len(lane.pieces)
 
     def _estimate(self, view: QueueView, variant: str, replica: ReplicaView, rows: int, size: int) -> float:
-        """Microseconds to plan with for `rows`, run at the compiled size that holds them."""
+        """Return the microseconds to plan with for `rows`, run at the compiled size that holds them."""
         rows = compiled(rows)
         measured = self._measured.get((view.slice, variant, size, rows))
         if measured:

@@ -18,7 +18,8 @@ RowsWorth = Callable[[str, ReplicaView, int], int]
 
 
 def choose_due(view: QueueView, rows_worth: RowsWorth, delay_us: int, now_us: int) -> Choice:
-    """Of the lanes that are due, the one whose batch must start soonest; else when the first will be."""
+    """Return the batch that must start soonest, among the lanes that are due; else a wait until the first is
+    due."""
     return most_urgent(_consider(view, lane, rows_worth, delay_us, now_us) for lane in view.lanes)
 
 

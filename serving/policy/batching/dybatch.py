@@ -36,12 +36,12 @@ class _Used:
         self._as_of_us = 0
 
     def add(self, took_us: int, now_us: int) -> None:
-        """A batch took so long and has just ended."""
+        """Add a batch that took `took_us` and has just ended."""
         self._used_us = self.at(now_us) + took_us
         self._as_of_us = now_us
 
     def at(self, now_us: int) -> float:
-        """Microseconds, as of now."""
+        """Return the microseconds used, as of now."""
         return self._used_us * exp((self._as_of_us - now_us) / WINDOW_US)
 
 
@@ -64,7 +64,8 @@ class DyBatch(BatchingPolicy):
         used.add(report.compute_us, now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Return what waits, as much as may go; ranked between models by what they have used."""
+        """Return the waiting rows, as many as may go; models are ranked by the slice time that they have
+        used."""
         choice = choose_due(view, _as_much_as_may_go, 0, now_us)
         if choice.lane is None:
             return choice

@@ -13,15 +13,15 @@ Alone = Callable[[str, ReplicaView, PieceView, LaneView], float]
 
 
 def typically(_variant: str, replica: ReplicaView, piece: PieceView, _lane: LaneView) -> float:
-    """Return what the piece takes as a rule: an `Alone`."""
+    """Return how long the piece usually takes: an `Alone`."""
     return replica.typical_us(piece.rows, piece.size)
 
 
 def find_hopeless(
     view: QueueView, doubtful: bool, now_us: int, alone: Alone = typically
 ) -> Sequence[tuple[LaneView, int]]:
-    """Lanes with the number of leading pieces that would be late even alone; where in doubt, one of a lane is
-    kept to try. An answer for `BatchingPolicy.hopeless`."""
+    """Return each lane with the number of leading pieces that would be late even alone. If in doubt, keep one
+    piece of a lane to try. This is an answer for `BatchingPolicy.hopeless`."""
     found = []
     for lane in view.lanes:
         here = view.quickest(lane)

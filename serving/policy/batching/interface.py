@@ -25,7 +25,7 @@ class PieceView(Protocol):
         ...
 
     @property
-    def sheltered(self) -> bool:
+    def protected(self) -> bool:
         """Whether it must not be given up only to carry more load: its tenant does not cause the overload."""
         ...
 
@@ -86,21 +86,22 @@ class LaneView(Protocol):
         ...
 
     @property
-    def sheltered(self) -> Sequence[PieceView]:
-        """Those of them that are sheltered, in the same order."""
+    def protected(self) -> Sequence[PieceView]:
+        """The protected ones of them, in the same order."""
         ...
 
 
 class ReplicaView(Protocol):
-    """A variant on the slice that asks for work. `size`: that of the largest row of a batch, or a bucket for
-    what may come of it."""
+    """A variant on the slice that asks for work. `size`: the size of the largest row of a batch, or a bucket
+    for what may come of it."""
 
     def rows_max(self, size: int) -> int:
         """Return the largest batch that the model, the SLO and the profile allow at this size."""
         ...
 
     def rows_worth(self, size: int) -> int:
-        """Of those the largest in which a row takes hardly longer than in any smaller one."""
+        """Return the largest of those batches in which a row takes hardly longer than in any smaller
+        batch."""
         ...
 
     def predict_us(self, rows: int, size: int) -> float:
@@ -108,7 +109,7 @@ class ReplicaView(Protocol):
         ...
 
     def typical_us(self, rows: int, size: int) -> float:
-        """Return what a batch takes as a rule: how much load a slice can carry follows from this."""
+        """Return how long a batch usually takes: how much load a slice can carry follows from this."""
         ...
 
     @property
@@ -117,7 +118,7 @@ class ReplicaView(Protocol):
         ...
 
     def is_proven(self, rows: int, size: int) -> bool:
-        """Return whether batches of about so many rows, or of more, have lately shown what they take."""
+        """Return whether batches of about `rows` rows, or of more, have lately shown what they take."""
         ...
 
     def is_tried(self, rows: int, size: int) -> bool:
@@ -162,23 +163,24 @@ class QueueView(Protocol):
 
     @property
     def rows_most(self) -> int:
-        """The rows of a batch of the variant that was just said to be `answering`, at most: that there is
-        time for it follows from so many."""
+        """The most rows in a batch of the variant that `answering` has just returned. That there is time for
+        it follows from this number."""
         ...
 
     def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, ReplicaView] | None:
-        """Return the variant that may answer the lane and computes so many rows in the least time here; None
-        likewise."""
+        """Return the variant that may answer the lane and computes `rows` rows in the least time here; None
+        if none that may is resident."""
         ...
 
     @property
     def default_replica(self) -> ReplicaView | None:
-        """The replica that batches of the model run on here as a rule; None where it is not resident."""
+        """The replica on which the model's batches usually run here; None if it is not resident."""
         ...
 
     @property
     def quickest_replica(self) -> ReplicaView | None:
-        """Of those that may answer as a rule, that which computes a row in the least time; None likewise."""
+        """The replica that computes a row in the least time, among those that usually may answer; None if
+        none is resident."""
         ...
 
     @property
@@ -193,7 +195,7 @@ class QueueView(Protocol):
         ...
 
     def elsewhere_us(self, now_us: int, slices: int = 1) -> int:
-        """When so many other slices of the model are free, as far as can be told; NEVER_US where it has
+        """Return when `slices` other slices of the model are free, as far as known; NEVER_US if it has
         fewer."""
         ...
 
@@ -204,7 +206,7 @@ class QueueView(Protocol):
 
     @property
     def lateness_us(self) -> float | None:
-        """How late wake-ups are as a rule; None while that is not known."""
+        """How late wake-ups usually are; None while that is not known."""
         ...
 
     @property
@@ -214,8 +216,9 @@ class QueueView(Protocol):
 
 
 class BatchReport:
-    """A finished batch, told to the policy of its model. `full`: it left requests behind that it had no room
-    for. `size`: of its largest row. `typical_us`: what it was expected to take as a rule."""
+    """A finished batch, reported to the policy of its model. `full`: it had no room for some requests and
+    left them behind. `size`: the size of its largest row. `typical_us`: how long it was expected to take
+    usually."""
 
     __slots__ = ("bucket", "compute_us", "full", "rows", "size", "slice", "typical_us", "variant")
 
@@ -247,7 +250,7 @@ class Choice:
     or when the queue changes. `patient`: the batch may also wait for more rows, until `wake_us` at most; how
     long is decided between all models of the slice, from `latency_us` and `grown_us`, that with one row more.
 
-    `sheltered`: some of it is (`PieceView.sheltered`). `rule`, `rank`: where all that want the slice follow
+    `protected`: some of it is (`PieceView.protected`). `rule`, `rank`: where all that want the slice follow
     one rule (a paper's way to pick a model), the least rank goes first; else the least latest start.
     `room`: rows of other lanes that the batch may take in beside these.
     `stays_us`: until then the choice is the same as long as nobody comes or goes and no batch of this replica
@@ -255,8 +258,21 @@ class Choice:
     """
 
     __slots__ = (
-        "drop", "grown_us", "lane", "latency_us", "latest_start_us", "patient", "pieces", "rank", "room",
-        "rows", "rule", "sheltered", "stays_us", "variant", "wake_us",
+        "drop",
+        "grown_us",
+        "lane",
+        "latency_us",
+        "latest_start_us",
+        "patient",
+        "pieces",
+        "protected",
+        "rank",
+        "room",
+        "rows",
+        "rule",
+        "stays_us",
+        "variant",
+        "wake_us",
     )  # fmt: skip
 
     def __init__(
@@ -271,7 +287,7 @@ class Choice:
         patient: bool = False,
         latency_us: float = 0.0,
         grown_us: float = 0.0,
-        sheltered: bool = False,
+        protected: bool = False,
         stays_us: int = 0,
         rule: str = "",
         rank: float = 0.0,
@@ -287,7 +303,7 @@ class Choice:
         self.patient: Final = patient
         self.latency_us: Final = latency_us
         self.grown_us: Final = grown_us
-        self.sheltered: Final = sheltered
+        self.protected: Final = protected
         self.stays_us: Final = stays_us
         self.rule: Final = rule
         self.rank: Final = rank
@@ -303,7 +319,7 @@ class Choice:
         """Return the same with these instants."""
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, wake_us, self.drop,
-            self.patient, self.latency_us, self.grown_us, self.sheltered, stays_us, self.rule, self.rank,
+            self.patient, self.latency_us, self.grown_us, self.protected, stays_us, self.rule, self.rank,
             self.room,
         )  # fmt: skip
 
@@ -311,7 +327,7 @@ class Choice:
         """Return the same, where the slice is taken for so much longer."""
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
-            self.patient, self.latency_us + further_us, self.grown_us + further_us, self.sheltered,
+            self.patient, self.latency_us + further_us, self.grown_us + further_us, self.protected,
             self.stays_us, self.rule, self.rank, self.room,
         )  # fmt: skip
 
@@ -319,14 +335,14 @@ class Choice:
         """Return the same with this rule and rank."""
         return Choice(
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
-            self.patient, self.latency_us, self.grown_us, self.sheltered, self.stays_us, rule, rank,
+            self.patient, self.latency_us, self.grown_us, self.protected, self.stays_us, rule, rank,
             self.room,
         )  # fmt: skip
 
     def _facts(self) -> tuple[object, ...]:
         return (
             self.lane, self.pieces, self.rows, self.variant, self.latest_start_us, self.wake_us, self.drop,
-            self.patient, self.latency_us, self.grown_us, self.sheltered, self.stays_us, self.rule, self.rank,
+            self.patient, self.latency_us, self.grown_us, self.protected, self.stays_us, self.rule, self.rank,
             self.room,
         )  # fmt: skip
 
@@ -356,14 +372,14 @@ class BatchingPolicy:
     __slots__ = ()
 
     def on_arrival(self, request: ArrivalView, now_us: int) -> None:
-        """A request came, whether or not it may join the queue: what is admitted follows from the batches, so
-        a size that followed from what is admitted would hold small batches small."""
+        """Note that a request came, whether or not it may join the queue. Admission follows from the batches,
+        so a size that followed from admitted requests would hold small batches small."""
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """A batch of this model finished."""
+        """Note that a batch of this model finished."""
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:  # noqa: ARG002
-        """Lanes with the number of leading pieces that are to be given up at once."""
+        """Return each lane with the number of its leading pieces to give up at once."""
         return ()
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
@@ -377,8 +393,8 @@ class BatchingPolicy:
         rate: float,  # noqa: ARG002
         now_us: int,  # noqa: ARG002
     ) -> Outlook | None:
-        """Return what is to be expected of a replica there while `rate` rows a microsecond are offered; None:
-        nothing is promised, and no request is turned away for what it could expect."""
+        """Return what to expect of a replica there while `rate` rows a microsecond are offered. None: the
+        policy promises nothing, and no request is turned away for what it could expect."""
         return None
 
 

@@ -79,7 +79,7 @@ class Mark(BatchingPolicy):
             counted.rate, counted.read_us = counted.arrivals.peak(now_us), now_us
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Of the lanes that are due, the one whose batch must start soonest."""
+        """Return the batch that must start soonest, among the lanes that are due."""
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:

@@ -31,7 +31,7 @@ class Nanily(BatchingPolicy):
         self._doubt = Doubt()
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """A sign of life."""
+        """Note a finished batch as a sign of life."""
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:
@@ -39,5 +39,5 @@ class Nanily(BatchingPolicy):
         return find_hopeless(view, self._doubt.at(now_us), now_us) if self._shed else ()
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Of the lanes' batches, the one that must start soonest."""
+        """Return the lanes' batch that must start soonest."""
         return most_urgent(fill_time(view, lane, now_us) for lane in view.lanes)

@@ -44,7 +44,7 @@ class Nexus(BatchingPolicy):
         self._ran_us: dict[str, int] = {}  # by slice, when its latest batch ended
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """It has had its turn."""
+        """Note that the model has had its turn on the slice."""
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
         self._ran_us[report.slice] = now_us
 
@@ -53,7 +53,7 @@ class Nexus(BatchingPolicy):
         return find_hopeless(view, self._doubt.at(now_us), now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Of the lanes' batches, the one that must start soonest."""
+        """Return the lanes' batch that must start soonest."""
         best = most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
         if best.lane is None:
             return best
@@ -77,8 +77,8 @@ class Nexus(BatchingPolicy):
 def slide(
     lane: LaneView, replica: ReplicaView, target_us: float, now_us: int
 ) -> tuple[list[PieceView], list[PieceView], int]:
-    """(pieces to take, pieces that a batch of the size aimed at would be late for, rows taken); none of the
-    first where every piece is late."""
+    """Return the pieces to take, the pieces for which a batch of the desired size would be late, and the rows
+    taken. There are no pieces to take if every piece is late."""
     size, left = lane.size, lane.rows
     target = max(1, min(replica.rows_max(lane.bucket), replica.rows_in(target_us, size)))
     expected = min(target, left)

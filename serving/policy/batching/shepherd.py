@@ -37,7 +37,7 @@ class Shepherd(BatchingPolicy):
         self._doubt = Doubt()
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """A sign that predictions hold."""
+        """Note a finished batch as a sign that predictions hold."""
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
     def hopeless(self, view: QueueView, now_us: int) -> Sequence[tuple[LaneView, int]]:

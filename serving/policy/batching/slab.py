@@ -20,7 +20,7 @@ from serving.policy.batching.interface import (
 )
 
 DEAD_BAND = 0.1  # of the objective, below it
-ROUND_BATCHES = 10  # whose mean is t: noise of 20 % a batch leaves it 6 %, less than the dead band
+ROUND_BATCHES = 10  # their mean is t: noise of 20 % a batch leaves it 6 %, less than the dead band
 
 
 class _Round:
@@ -57,7 +57,8 @@ class Slab(BatchingPolicy):
             self._rounds[key] = _Round(self._next_rows(now))
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Return what waits, up to the learned size; of the lanes, the one whose batch must start soonest."""
+        """Return the waiting rows, up to the learned size, of the lane with the batch that must start
+        soonest."""
 
         def rows_worth(variant: str, replica: ReplicaView, size: int) -> int:
             learned = self._rounds.get((view.slice, variant, size))

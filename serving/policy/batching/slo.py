@@ -57,8 +57,8 @@ HELD = 0.8
 """Of a batch's slack: so long it leaves the last slice to tighter neighbours. Of mix 6 (`loadtests.mixes`) at
 2,000 a second 0.9756 are in time without, 0.9864 with .3 and 0.9938 with .6; mix 1 gains 2 % from .6 to .8,
 and nothing from there to .9."""
-LITTLE = 0.5  # of an equal share of the slices: who needs no more is not the cause of an overload
-LOOKED = 8  # models of a slice whose traffic is looked at for one scale; of more, in turn
+LITTLE = 0.5  # of an equal share of the slices: a model that needs no more does not cause an overload
+LOOKED = 8  # models of a slice that one review looks at; if there are more, in turn
 LULL = 3  # times the saving; gaps of Poisson arrivals are longer in less than 5 % of cases where waiting pays
 
 
@@ -112,7 +112,8 @@ class Slo(BatchingPolicy):
         self._rates.count(request.bucket, request.rows, now_us)
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """A sign of life, unless it shows that the estimate is far too high; and how large rows are."""
+        """Note a finished batch as a sign of life, unless it shows that the estimate is far too high. Also
+        note how large rows are."""
         self._rates.ran(report.bucket, report.size)
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
@@ -121,8 +122,8 @@ class Slo(BatchingPolicy):
         return find_hopeless(view, self._doubt.at(now_us), now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Return the best batch of each lane; of them, the one whose latest start comes first, one that need
-        not wait before one that may."""
+        """Return the best batch of all lanes. A batch that need not wait goes before one that may, then the
+        earliest latest start goes first."""
         choices = [self._consider(view, lane, now_us) for lane in view.lanes]
         ready = [choice for choice in choices if choice.lane is not None]
         if not ready:
@@ -135,7 +136,7 @@ class Slo(BatchingPolicy):
         return best.until(wake_us, stays_us)
 
     def outlook(self, view: QueueView, replica: ReplicaView, rate: float, now_us: int) -> Outlook | None:
-        """At the present mix of size buckets."""
+        """Return the outlook at the present mix of size buckets; None without admission."""
         if not self._admission:
             return None
         loads = self.loads(view, now_us)
@@ -175,7 +176,7 @@ class Slo(BatchingPolicy):
         return loads
 
     def seen_us(self, view: QueueView) -> int:
-        """When its traffic was looked at last."""
+        """Return when the model's traffic on the slice was last looked at; 0 if never."""
         known = self._loads.get(view.slice)
         return 0 if known is None else known[0]
 
@@ -214,7 +215,7 @@ class Slo(BatchingPolicy):
         until_us = 0 if lane.closed else self._patience(view, replica, lane, rows, sizes)
         due_us = pieces[0].deadline_us
         stays_us = latest_us = due_us - ceil(guard_us + latency_us)
-        if lane.sheltered:
+        if lane.protected:
             due_us = min(piece.deadline_us for piece in pieces)
             latest_us, stays_us = due_us - ceil(guard_us + latency_us), 0
         elif drop or rows < min(sustaining, cap, lane.rows):
@@ -228,7 +229,7 @@ class Slo(BatchingPolicy):
             stays_us = 0  # it may be as long as other slices allow
         return Choice(
             lane, pieces, rows, variant, latest_us, until_us, drop, patient, latency_us, grown_us,
-            bool(lane.sheltered), min(stays_us, now_us + REVIEW_US), room=max(cap - rows, 0),
+            bool(lane.protected), min(stays_us, now_us + REVIEW_US), room=max(cap - rows, 0),
         )  # fmt: skip
 
     @staticmethod
@@ -238,7 +239,7 @@ class Slo(BatchingPolicy):
         """Return the batch to try from piece `first` on, or the one that `fits`."""
         most = min(lane.rows, view.rows_most)
         rows = tried_rows(replica, lane.size or lane.bucket, fits[1], most, now_us)
-        if rows == fits[1] or lane.sheltered:
+        if rows == fits[1] or lane.protected:
             return fits
         count, rows = take_prefix(lane.pieces, rows, first)
         return lane.pieces[first : first + count], rows
@@ -246,8 +247,9 @@ class Slo(BatchingPolicy):
     def _keep_short(
         self, view: QueueView, replica: ReplicaView, lane: LaneView, cap: int, now_us: int
     ) -> tuple[int, bool]:
-        """(`cap`, or fewer rows where neighbours with tighter SLOs cannot stand so many; whether, on several
-        slices, they cannot stand a single row: then the batch leaves the slice to them while it can)."""
+        """Return `cap`, or fewer rows if neighbours with tighter SLOs cannot stand a batch of `cap` rows.
+        Also return whether, on several slices, they cannot stand a single row: then the batch leaves the
+        slice to them while it can."""
         room_us = self._room_us(view, now_us) - lane.declared_us
         if room_us == inf or (lane.declared_us and room_us <= 0):
             return cap, False
@@ -260,11 +262,11 @@ class Slo(BatchingPolicy):
     def _patience(
         self, view: QueueView, replica: ReplicaView, lane: LaneView, rows: int, sizes: Sizes
     ) -> int:
-        """Until when a batch of `rows` may wait for more.
+        """Return until when a batch of `rows` may wait for more.
 
-        Waiting for one more row costs the slice an inter-arrival and saves beta / rows: it pays while rows <
-        beta * rate, and while a row comes as soon as that rate promises. When none has come for a few times
-        what there is to save, the rate has fallen. In overload each idle slice loses that inter-arrival.
+        Waiting for one more row costs the slice an inter-arrival and saves beta / rows. It pays while rows <
+        beta * rate, and while a row comes as soon as that rate promises. If no row has come for a few times
+        the possible saving, the rate has fallen. In overload each idle slice loses that inter-arrival.
         """
         if rows >= sizes.target:
             return 0
@@ -309,7 +311,7 @@ class Slo(BatchingPolicy):
         return plan
 
     def _around(self, view: QueueView, now_us: int) -> list[PlannedLoad]:
-        """Return what all models here have to carry."""
+        """Return the loads that all models on this slice have to carry."""
         mine = [(policy, queue) for policy, queue in view.neighbours if isinstance(policy, Slo)]
         keep_us = REVIEW_US * max(1, ceil(len(mine) / LOOKED))
         loads: list[PlannedLoad] = []
@@ -321,7 +323,7 @@ class Slo(BatchingPolicy):
         return loads
 
     def _first(self, view: QueueView) -> "Slo":
-        """Of the models here one that all ask for what concerns all."""
+        """Return the policy, of the models on this slice, that all of them ask for what concerns all."""
         for policy, _ in view.neighbours:
             if isinstance(policy, Slo):
                 return policy
@@ -349,8 +351,8 @@ class Slo(BatchingPolicy):
         return room_us
 
     def _start_us(self, view: QueueView, declared_us: int, now_us: int) -> int:
-        """From when on a batch may take the slice for so long, which fewer rows would not shorten: neighbours
-        with tighter SLOs that have other slices keep one within their slack."""
+        """Return from when on a batch may take the slice for `declared_us`, which fewer rows would not
+        shorten. Neighbours with tighter SLOs that have other slices keep one of them within their slack."""
         start_us = now_us
         for tier in self._first(view).tiers(view, now_us):
             if tier.slo_us >= self._slo_us:

@@ -26,10 +26,10 @@ SCALE_STEPS = 7  # halvings in the search for the common scale: 1 % of it
 
 
 class PlannedLoad:
-    """`rate` rows a microsecond of one size bucket, due after `slo_us`, and `target`, the batch aimed at for
-    them on `replica`, the first of `replicas`; `size` as a rule. `quickest`, the second: of the variant that
-    answers under pressure. `least`: slices' worth of time that this one needs for them in the mean, without
-    what comes for a moment only."""
+    """`rate` rows a microsecond of one size bucket, due after `slo_us`. `target`: the batch aimed at for them
+    on `replica`, the first of `replicas`. `size`: their usual size. `quickest`: the second of `replicas`, of
+    the variant that answers under pressure. `least`: slices' time that `quickest` needs for these rows in the
+    mean, without what comes only for a moment."""
 
     __slots__ = ("bucket", "least", "quickest", "rate", "replica", "size", "slo_us", "target")
 
@@ -52,7 +52,7 @@ class PlannedLoad:
         self.least: Final = least
 
     def need(self, scale: float) -> float:
-        """Slices' worth of time, with batches of `scale` times the target."""
+        """Return how many slices' time the load needs, with batches of `scale` times the target."""
         rows = max(1, int(scale * self.target))
         return self.rate * (self.replica.typical_us(rows, self.size) + self.replica.lost_us) / rows
 
@@ -95,7 +95,7 @@ class SloTier:
 
 
 def dare(loads: list[PlannedLoad], room: float) -> tuple[float, list[PlannedLoad]]:
-    """Of SHARES that with which most is answered in time, the largest of several, and the loads with it: a
+    """Return the share of SHARES with which most is answered in time, the largest of equals, and its loads. A
     plan that holds for fewer batches allows larger ones."""
     best, best_loads, most = SHARES[0], loads, _answered(SHARES[0], loads, room)
     for share in SHARES[1:]:
@@ -109,7 +109,7 @@ def dare(loads: list[PlannedLoad], room: float) -> tuple[float, list[PlannedLoad
 
 
 def _answered(share: float, loads: Sequence[PlannedLoad], room: float) -> float:
-    """About the share of RESERVE times the loads that `room` slices answer in time."""
+    """Return about the share of RESERVE times the loads that `room` slices answer in time."""
     return share * min(1.0, room / max(RESERVE * _needs(loads, 1.0), QUIET))
 
 

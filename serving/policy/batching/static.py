@@ -23,7 +23,7 @@ class Static(BatchingPolicy):
         self._delay_us = delay_us
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Of the lanes that are due, the one whose batch must start soonest."""
+        """Return the batch that must start soonest, among the lanes that are due."""
         return choose_due(view, self._rows_worth, self._delay_us, now_us)
 
     def _rows_worth(self, variant: str, replica: ReplicaView, size: int) -> int:  # noqa: ARG002  a RowsWorth

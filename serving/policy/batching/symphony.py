@@ -50,7 +50,7 @@ class Symphony(BatchingPolicy):
         self._targets.count(request, now_us)
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """A sign of life, and how large rows are."""
+        """Note a finished batch as a sign of life, and how large rows are."""
         self._targets.ran(report)
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
@@ -59,7 +59,8 @@ class Symphony(BatchingPolicy):
         return find_hopeless(view, self._doubt.at(now_us), now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Of the candidates whose time has come, the one with the least latest start; else when it comes."""
+        """Return the candidate with the least latest start, among those that are due; else a wait until the
+        first is due."""
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:

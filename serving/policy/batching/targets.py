@@ -35,8 +35,8 @@ def tried_rows(replica: ReplicaView, size: int, rows: int, most: int, now_us: in
 
 
 def target_rows(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
-    """Return the target at `rate` rows a microsecond, at least 1; 1 where nothing comes. `size`: what batches
-    of the bucket are of as a rule, where that is known."""
+    """Return the target at `rate` rows a microsecond, at least 1; 1 if nothing comes. `size`: the usual size
+    of the bucket's batches, if known."""
     low, high = 1, replica.rows_max(bucket) if rate else 1
     size = size or bucket
     while low < high:
@@ -49,7 +49,7 @@ def target_rows(replica: ReplicaView, bucket: int, slo_us: float, rate: float, s
 
 
 def worth_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> int:
-    """As `target_rows`, as far as larger batches carry more."""
+    """Return `target_rows`, as far as larger batches carry more."""
     return min(target_rows(replica, bucket, slo_us, rate, size), replica.rows_worth(bucket))
 
 
@@ -81,8 +81,8 @@ def filling_rate(
 
 
 def mean_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, size: int = 0) -> float:
-    """`worth_target` with the part of a further row that still meets the SLO in the mean: some batches are
-    larger by a row. Of few rows, a whole one more or less is half of what they carry."""
+    """Return `worth_target` plus the part of a further row that still meets the SLO in the mean: some batches
+    are larger by a row. If batches have few rows, a whole row more or less is half of what they carry."""
     rows = worth_target(replica, bucket, slo_us, rate, size)
     if not rate or rows >= replica.rows_worth(bucket):
         return float(rows)
@@ -93,7 +93,7 @@ def mean_target(replica: ReplicaView, bucket: int, slo_us: float, rate: float, s
 
 
 def row_us(replica: ReplicaView, rows: float, size: int) -> float:
-    """Return a slice's time for a row in batches of so many in the mean, at least 1."""
+    """Return a slice's time for a row in batches of `rows` rows in the mean; `rows` is at least 1."""
     whole = int(rows)
     took_us = replica.typical_us(whole, size)
     if rows > whole:
@@ -102,14 +102,15 @@ def row_us(replica: ReplicaView, rows: float, size: int) -> float:
 
 
 def saving_us(replica: ReplicaView, size: int, rows: int, target: int) -> float:
-    """beta: the part of a batch's latency that does not grow with its rows, between `rows` and `target`."""
+    """Return beta: the part of a batch's latency that does not grow with its rows, between `rows` and
+    `target`."""
     here_us = replica.typical_us(rows, size)
     slope_us = (replica.typical_us(target, size) - here_us) / (target - rows)
     return here_us - rows * slope_us
 
 
 class Targets:
-    """The targets of one model by size bucket, from the arrivals that it is told of."""
+    """The targets of one model by size bucket, from the arrivals that it counts."""
 
     __slots__ = ("_known", "_rates", "_slo_us")
 
@@ -119,17 +120,17 @@ class Targets:
         self._known: dict[tuple[int, int], tuple[int, int, float]] = {}  # a memo of `at`
 
     def count(self, request: ArrivalView, now_us: int) -> None:
-        """A request joined the queue."""
+        """Count a request that joined the queue."""
         self._rates.count(request.bucket, request.rows, now_us)
 
     def ran(self, report: BatchReport) -> None:
-        """A batch is back."""
+        """Note that a batch is back, with the size of its largest row."""
         self._rates.ran(report.bucket, report.size)
 
     def at(self, replica: ReplicaView, bucket: int, now_us: int) -> tuple[int, float]:
-        """(target in rows, rate in rows a microsecond), at most REVIEW_US old.
+        """Return the target in rows and the rate in rows a microsecond, at most REVIEW_US old.
 
-        While no rate is known, a batch may take half the SLO, and its first row wait for as long (Nexus).
+        While no rate is known, a batch may take half the SLO, and its first row may wait for as long (Nexus).
         """
         key = (id(replica), bucket)
         known = self._known.get(key)

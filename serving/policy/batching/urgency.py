@@ -7,8 +7,8 @@ from serving.vocabulary import NEVER_US
 
 
 def most_urgent(choices: Iterable[Choice]) -> Choice:
-    """Return the least latest start of those with a lane, the first of equals; else a wait for whoever asks
-    again first."""
+    """Return the choice with a lane that has the least latest start, the first of equals; else a wait until
+    the earliest `wake_us`."""
     best, wake_us = WAIT, NEVER_US
     for choice in choices:
         if choice.lane is None:

@@ -20,8 +20,8 @@ def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_
     pieces, left = lane.pieces, lane.rows
     if replica.rows_in(pieces[-1].deadline_us - now_us, 0) < 1:
         return _in_hope(lane, replica, sustaining, cap, now_us)
-    if lane.sheltered:
-        return _around_sheltered(lane, replica, sustaining, cap, now_us)
+    if lane.protected:
+        return _around_protected(lane, replica, sustaining, cap, now_us)
     best_rows, best_skip, best_fitting = 0, len(pieces) - 1, 1
     for skip, piece in enumerate(pieces):
         in_time = replica.rows_in(piece.deadline_us - now_us, lane.size)
@@ -40,8 +40,8 @@ def window(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_
 
 
 def _together(pieces: Sequence[PieceView], first: int, replica: ReplicaView, cap: int, now_us: float) -> int:
-    """Return the rows, from that piece on, that meet its deadline together, by the largest among them: what
-    waits further back may be larger."""
+    """Return the rows, from piece `first` on, that meet its deadline together, at the size of the largest
+    among them. Pieces that wait further back may be larger."""
     budget_us = pieces[first].deadline_us - now_us
     rows = in_time = 0
     size = -1
@@ -57,11 +57,11 @@ def _together(pieces: Sequence[PieceView], first: int, replica: ReplicaView, cap
 
 
 def target_window(lane: LaneView, replica: ReplicaView, target: int, now_us: float) -> Window:
-    """Symphony's window for a batch that starts now: at least `target` rows, or where fewer can still be met
-    together as many as that; and more where its head's deadline allows.
+    """Return Symphony's window for a batch that starts now. It holds at least `target` rows, or as many as
+    can still meet their deadlines together, if fewer. It holds more if its head's deadline allows.
 
-    (`IncrementalBatchPolicy` of its code: the longest suffix that can run as one batch bounds the target,
-    what stands before it and could meet that batch's finish rejoins it, and it then grows for free.)
+    (`IncrementalBatchPolicy` of its code: the longest suffix that can run as one batch bounds the target.
+    Pieces before it that could meet that batch's finish rejoin it, and it then grows for free.)
     """
     together = 0
     for piece in reversed(lane.pieces):
@@ -75,10 +75,11 @@ def target_window(lane: LaneView, replica: ReplicaView, target: int, now_us: flo
 
 
 def _in_hope(lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_us: float) -> Window:
-    """By the plan nothing here can be met, and the slice would idle: run what typically is in time.
+    """Return the batch that typically is in time, if by the plan nothing here can be met and the slice would
+    idle.
 
-    Without this, a few slow batches could raise the estimate above the SLO, and where nothing runs it stays.
-    As with the plan, the head is given up where it would leave time for a few rows only.
+    Without this, a few slow batches could raise the estimate above the SLO, and it stays there while nothing
+    runs. As with the plan, the head is given up if it would leave time for only a few rows.
     """
     pieces, left = lane.pieces, lane.rows
     best_rows, best_skip, best_fitting = 0, 0, 1
@@ -105,15 +106,15 @@ def _typically_in(replica: ReplicaView, size: int, budget_us: float, rows_most: 
     return low
 
 
-def _around_sheltered(
+def _around_protected(
     lane: LaneView, replica: ReplicaView, sustaining: int, cap: int, now_us: float
 ) -> Window:
-    """Return the sheltered pieces that meet their own head's deadline, and of the others what fits beside
+    """Return the protected pieces that meet their own head's deadline, and of the others what fits beside
     them."""
-    head_us = lane.sheltered[0].deadline_us
-    count, rows = take_prefix(lane.sheltered, min(cap, replica.rows_in(head_us - now_us, lane.size)))
-    taken = list(lane.sheltered[:count])
-    others = [piece for piece in lane.pieces if not piece.sheltered]
+    head_us = lane.protected[0].deadline_us
+    count, rows = take_prefix(lane.protected, min(cap, replica.rows_in(head_us - now_us, lane.size)))
+    taken = list(lane.protected[:count])
+    others = [piece for piece in lane.pieces if not piece.protected]
     left = lane.rows
     skip, fitting = 0, 0
     for piece in others:

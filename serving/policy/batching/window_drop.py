@@ -38,7 +38,7 @@ class WindowDrop(BatchingPolicy):
         self._targets.count(request, now_us)
 
     def on_done(self, report: BatchReport, now_us: int) -> None:
-        """A sign of life, and how large rows are."""
+        """Note a finished batch as a sign of life, and how large rows are."""
         self._targets.ran(report)
         self._doubt.heard(report.compute_us, report.typical_us, now_us)
 
@@ -47,7 +47,7 @@ class WindowDrop(BatchingPolicy):
         return find_hopeless(view, self._doubt.at(now_us), now_us)
 
     def choose(self, view: QueueView, now_us: int) -> Choice:
-        """Of the lanes' batches, the one that must start soonest."""
+        """Return the lanes' batch that must start soonest."""
         return most_urgent(self._consider(view, lane, now_us) for lane in view.lanes)
 
     def _consider(self, view: QueueView, lane: LaneView, now_us: int) -> Choice:

@@ -16,7 +16,8 @@ BLOCKS = 4  # in each of them the coefficients are those of what came before it
 
 
 def autoregression(series: ForecastInput, origins: Index, bins: int) -> Array:
-    """As `member.Member`. At an origin it knows coefficients from before its block of the history."""
+    """Return the levels foretold, as a `member.Member`. At an origin it knows coefficients from before its
+    block of the history."""
     means = averages(series.levels, SLOW)
     deviations = series.levels - means
     number = len(deviations)
@@ -33,7 +34,8 @@ def autoregression(series: ForecastInput, origins: Index, bins: int) -> Array:
 
 
 def _coefficients(deviations: Array) -> Array:
-    """Of the last `ORDER` deviations, the oldest first; zeros where there are too few, or all are alike."""
+    """Return the coefficients of the last `ORDER` deviations, the oldest first; zeros if there are too few,
+    or all are zero."""
     number = len(deviations)
     largest = np.abs(deviations).max(initial=0.0)
     if number <= 2 * ORDER or largest <= 0.0:

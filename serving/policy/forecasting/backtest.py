@@ -18,8 +18,8 @@ from serving.policy.forecasting.quantiles import LEVELS, Array, Index, pinball, 
 
 ORIGINS = 400  # of the latest bins: those before have a tenth of the weight
 ORIGINS_MIN = 4  # a horizon that fewer times lie behind is judged as the longest that more do
-ERRORS_BINS = 120  # half-life of an error: some 170 count, of which eight are beyond the 95th percentile
-LOSSES_BINS = 40  # half-life of a loss: who is best may change sooner
+ERRORS_BINS = 120  # half-life of an error: some 170 count, eight of them beyond the 95th percentile
+LOSSES_BINS = 40  # half-life of a loss: the best member may change sooner
 SPAN = 2.0  # horizons, at least, are half a life of an error
 OVERLAP = 0.5  # of the bins of a horizon: windows so far from each other count as two
 LEVEL_MAX = 0.98
@@ -29,7 +29,7 @@ EVENT_BINS = 12  # and a horizon: what is off within that is off once, which is 
 ALIKE = 0.5  # standard deviations of the history: as different as that, and a time counts 0.6
 ANY = 0.02  # of the weight of a time that is alike is that of any other
 STATE = 0.5  # weight of the newest bin in what the load "is now"
-PRIOR = 0.12  # of a level, 25 % of a rate: how far off a forecast may be of which nothing is known
+PRIOR = 0.12  # of a level, 25 % of a rate: how far off an untested forecast may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Backtest:
 
 
 def backtest(series: ForecastInput, members: Sequence[Member], bins: int) -> Backtest:
-    """Of all members, for the next 1 to `bins` bins."""
+    """Return the backtest of all members, for the next 1 to `bins` bins."""
     levels = series.levels
     number = len(levels)
     origins = np.arange(max(number - ORIGINS, 0), number)
@@ -66,13 +66,14 @@ def backtest(series: ForecastInput, members: Sequence[Member], bins: int) -> Bac
 
 
 def _steps(bins: int) -> Index:
-    """1, 2, 3, 4, 6, 8, 12, ... up to `bins`: horizons between two of them are taken for the shorter."""
+    """Return 1, 2, 3, 4, 6, 8, 12, ... up to `bins`: horizons between two of them are taken for the
+    shorter."""
     found = {step for power in range(bins.bit_length()) for step in (2**power, 3 * 2**power)}
     return np.array(sorted(step for step in found if step <= bins), np.intp)
 
 
 def _largest(levels: Array, origins: Index, horizons: Index) -> Array:
-    """Of the levels that came within each horizon after each origin; NaN where that is not over."""
+    """Return the largest level within each horizon after each origin; NaN if that horizon is not over."""
     padded = np.concatenate((levels, np.full(int(horizons[-1]), np.nan)))
     windows = np.lib.stride_tricks.sliding_window_view(padded[1:], int(horizons[-1]))[origins]
     found: Array = np.maximum.accumulate(windows, axis=1)[:, horizons - 1].T
@@ -101,12 +102,12 @@ def _losses(errors: Array, weights: Array, quantiles: Array) -> Array:
 
 
 def _quantiles(errors: Array, weights: Array, foretold: Array, horizons: Index) -> Array:
-    """Of the errors of members (member, horizon, origin), the median and the high one. That is read without
-    the event that made it, where there was but one: a crowd that came once is no law, and what it cost is
-    not to be kept for as long as it is remembered.
+    """Return the median and the high quantile of the errors of members (member, horizon, origin). The high
+    quantile leaves out the event that made it, if there was only one. A crowd that came once is no law, and
+    its cost should not be kept for as long as it is remembered.
 
-    Among n errors is one that nobody has seen, of weight 1 / (1 + n): PRIOR of what is foretold more, less
-    and none, a third each.
+    Among n errors is one that has not been seen, of weight 1 / (1 + n). It is PRIOR of what is foretold more,
+    less and none, a third each.
     """
     unseen = PRIOR * np.abs(foretold)[..., None] * np.array([-1.0, 0.0, 1.0])
     samples = np.concatenate((errors, unseen), axis=-1)
@@ -120,8 +121,8 @@ def _quantiles(errors: Array, weights: Array, foretold: Array, horizons: Index) 
 
 
 def _once(high: npt.NDArray[np.bool_], horizons: Index) -> npt.NDArray[np.bool_]:
-    """Around those that are `high` (member, horizon, origin), where all of them are so near to each other
-    that one event made them."""
+    """Return what lies around the errors that are `high` (member, horizon, origin), if one event made them
+    all. It did if they are near enough to each other."""
     number = high.shape[-1]
     first, last = high.argmax(axis=-1)[..., None], number - 1 - high[..., ::-1].argmax(axis=-1)[..., None]
     near, at = (horizons + EVENT_BINS)[:, None], np.arange(number)

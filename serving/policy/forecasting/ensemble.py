@@ -53,12 +53,12 @@ class Forecast:
 
 
 def forecast(history: Sequence[float] | Array, bin_s: float, horizon_s: float) -> Quantiles:
-    """Return the largest rate, over bins of `bin_s`, within `horizon_s` from now, of which the first bin
-    begins.
+    """Return the quantiles of the largest rate, over bins of `bin_s`, within `horizon_s` from now. The first
+    bin begins now.
 
-    `history`: rows in each bin, the latest last; none makes zeros. Twice the rows make twice the rates, and a
-    longer horizon never less. What it takes grows with the bins of the history and of the horizon. ValueError
-    where `bin_s` or `horizon_s` is not positive, or a bin is negative or not finite.
+    `history`: rows in each bin, the latest last; an empty history makes zeros. Twice the rows make twice the
+    rates, and a longer horizon never less. The time it takes grows with the bins of the history and of the
+    horizon. Raises ValueError if `bin_s` or `horizon_s` is not positive, or a bin is negative or not finite.
     """
     return foretell(history, bin_s, horizon_s).quantiles
 
@@ -100,7 +100,7 @@ def _mixed(names: Sequence[str], tested: Backtest, peak: float, bin_s: float, pe
 
 
 def _weights(losses: Array) -> Array:
-    """Of each member at each horizon. Where nothing is known, all count alike."""
+    """Return the weight of each member at each horizon. If nothing is known, all count alike."""
     floor = ROUNDING * losses.mean(axis=0)
     best = losses.min(axis=0) + floor
     ratio = np.divide(best, losses + floor, out=np.ones_like(losses), where=losses + floor > 0.0)
@@ -109,6 +109,6 @@ def _weights(losses: Array) -> Array:
 
 
 def _rates(levels: Array, bin_s: float) -> Quantiles:
-    """Of levels at each of LEVELS."""
+    """Return the rates for the levels at each of LEVELS."""
     median, high = (float(level) ** 2 / bin_s for level in levels)
     return Quantiles(median, high)

@@ -13,8 +13,9 @@ SLOW = 0.05  # the last forty count; the noise is 1 % more
 
 
 def averages(levels: Array, weight: float) -> Array:
-    """After each bin. What weight the bins before the first would have is divided among those that there are
-    (as in Kingma and Ba, Adam, 2015, section 3): the first averages are nearly plain means."""
+    """Return the exponentially weighted average after each bin. The weight that bins before the first would
+    have is divided among the bins that exist (Kingma and Ba, Adam, 2015, section 3). So the first averages
+    are nearly plain means."""
     sums = accumulate(levels.tolist(), lambda mean, level: mean + weight * (level - mean), initial=0.0)
     next(sums)
     return np.fromiter(sums, np.float64) / (1.0 - (1.0 - weight) ** np.arange(1, len(levels) + 1))

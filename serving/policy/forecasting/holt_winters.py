@@ -18,7 +18,7 @@ DAMPING = 0.95  # of the trend is left after each bin; all of it makes 19 bins' 
 
 
 def holt_winters(series: ForecastInput, origins: Index, bins: int) -> Array:
-    """As `member.Member`. It knows nothing before the first period is over."""
+    """Return the levels foretold, as a `member.Member`. It knows nothing before the first period is over."""
     period = series.period
     levels, trends, season = _smoothed(series.levels, period)
     trend = np.cumsum(DAMPING ** np.arange(1, bins + 1))
@@ -30,7 +30,7 @@ def holt_winters(series: ForecastInput, origins: Index, bins: int) -> Array:
 
 
 def _smoothed(values: Array, period: int) -> tuple[Array, Array, Array]:
-    """Level and trend after each bin, and what the season is in each, as known after it."""
+    """Return the level and the trend after each bin, and the season in each bin, as known after it."""
     level = float(values[:period].mean()) if period else float(values[0])
     trend, first = 0.0, max(period, 1)
     levels, trends = [level] * first, [0.0] * first

@@ -28,7 +28,8 @@ A member is linear: levels times c make forecasts times c.
 
 
 def season_bins(period: int, origins: Index, bins: int) -> Index:
-    """For each origin and bin after it, the last bin of the same phase that was known then."""
+    """Return, for each origin and each bin after it, the last bin of the same phase that was known at the
+    origin."""
     ahead = np.arange(1, bins + 1)
     found: Index = origins[:, None] + (ahead - period * -(-ahead // period))[None, :]
     return found

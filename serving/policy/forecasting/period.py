@@ -45,8 +45,8 @@ def find_period(levels: Array) -> int:
 
 
 def _autocorrelation(values: Array, lags: int) -> Array:
-    """Pearson's, of what overlaps, by lag from 0 to `lags`; products by the Fourier transform (Wiener and
-    Khinchin). 0 where one of the parts does not vary."""
+    """Return Pearson's correlation of the overlap, by lag from 0 to `lags`; products by the Fourier transform
+    (Wiener and Khinchin). It is 0 if one of the parts does not vary."""
     number = len(values)
     spectrum = np.fft.rfft(values, _round(2 * number))
     products = np.fft.irfft(spectrum * np.conj(spectrum), _round(2 * number))[: lags + 1]
@@ -64,5 +64,5 @@ def _autocorrelation(values: Array, lags: int) -> Array:
 
 
 def _round(number: int) -> int:
-    """Return the power of two from there on: transforms of such lengths are quick."""
+    """Return the least power of two that is at least `number`: transforms of such lengths are quick."""
     return 1 << (number - 1).bit_length()

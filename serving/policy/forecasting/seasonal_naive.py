@@ -11,7 +11,7 @@ from serving.policy.forecasting.quantiles import Array, Index
 
 
 def seasonal_naive(series: ForecastInput, origins: Index, bins: int) -> Array:
-    """As `member.Member`. It knows nothing before the first period is over."""
+    """Return the levels foretold, as a `member.Member`. It knows nothing before the first period is over."""
     levels, period = series.levels, series.period
     if not period:
         return np.repeat(levels[origins][:, None], bins, axis=1)

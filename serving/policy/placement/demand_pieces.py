@@ -110,16 +110,16 @@ def expect_crowd(demands: Iterable[Demand], pools: Sequence[Pool]) -> dict[str, 
     This is the mean over the models, weighted by what each is to take of the kind where a row is cheapest for
     it. If all together take less than one device, the pressure is as much less.
     """
-    pressed: dict[str, float] = defaultdict(float)
+    overloaded: dict[str, float] = defaultdict(float)
     devices: dict[str, float] = defaultdict(float)
     for demand in demands:
         ways = find_ways(demand, pools, {})
         if ways:
             best = min(ways, key=attrgetter("row_cost"))
             slices = demand.rate / best.throughput
-            pressed[best.option.kind] += slices * best.option.pressure
+            overloaded[best.option.kind] += slices * best.option.pressure
             devices[best.option.kind] += slices * best.part
-    return {kind: pressed[kind] / max(devices[kind], 1.0) for kind in pressed}
+    return {kind: overloaded[kind] / max(devices[kind], 1.0) for kind in overloaded}
 
 
 def cut(demand: Demand, ways: Sequence[Way], slices_max: int) -> Iterator[DemandPiece]:

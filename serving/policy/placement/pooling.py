@@ -20,7 +20,7 @@ SPARE = 2 * SLACK
 
 
 def slack_of(replicas: int) -> float:
-    """Return the part of the SLO that a batch may take if so many replicas answer a model."""
+    """Return the part of the SLO that a batch may take if `replicas` replicas answer a model."""
     return SPARE * replicas / (replicas + 1)
 
 

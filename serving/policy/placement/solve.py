@@ -104,10 +104,10 @@ def _drafts(problem: PlacementProblem, limit_s: float) -> Iterator[Draft]:
     if found is not None and len(problem.demands) <= DEMANDS_MAX:
         exact = solve_exact(problem, found, limit_s)
         if exact is not None:
-            yield replace(exact, bound=bound, optimal=exact.optimal and not _pressed(problem))
+            yield replace(exact, bound=bound, optimal=exact.optimal and not _overloaded(problem))
 
 
-def _pressed(problem: PlacementProblem) -> bool:
+def _overloaded(problem: PlacementProblem) -> bool:
     """Return whether colocated replicas may slow each other down.
 
     Slowed replicas leave parts of a rate that are not among the pieces that `patterns` tries. Packing is then

@@ -55,9 +55,9 @@ def allot(
     paid: float = 0.0,
     fair: bool = False,
 ) -> Allotment:
-    """Hand out the slices. `paid`: what is paid an hour whatever happens here; with what is handed out beyond
-    the least it stays within `cost_max`. `fair`: who has least of what it wants comes first, whatever its
-    weight."""
+    """Hand out the slices. `paid`: what is paid an hour whatever happens here. With what is handed out beyond
+    the least it stays within `cost_max`. `fair`: the model that has least of what it wants comes first,
+    whatever its weight."""
     desk = _Desk(claims, places, cost_max, paid)
     for model in _order(claims, fair):
         desk.take(model)
@@ -81,7 +81,7 @@ class _Desk:
         self.short: dict[str, str] = {}
 
     def take(self, model: str) -> None:
-        """One more slice for a model; what it is refused once it is refused for good."""
+        """Give a model one more slice, or note why not; a model that was refused once is refused for good."""
         if model in self.short:
             return
         claim = self._claims[model]
@@ -99,16 +99,16 @@ class _Desk:
         self._cost += self._places[moves[0][0]].price  # what it was not before: all others only changed hands
 
     def slices(self) -> dict[str, tuple[str, ...]]:
-        """By model, in the order in which it likes them."""
+        """Return the slices of each model, in the order in which it likes them."""
         return {
             model: tuple(name for name in claim.places if self._owner.get(name) == model)
             for model, claim in self._claims.items()
         }
 
     def _find(self, claim: Claim, budget: float) -> list[tuple[str, str]] | None:
-        """Return the fewest moves, (slice, its next owner), that give a model one more slice: a free one,
-        else one whose owner goes elsewhere, and so on. The first is the slice that is taken then and was not,
-        at a price within the budget. None where there are none."""
+        """Return the fewest moves, (slice, its next owner), that give a model one more slice. It takes a free
+        slice, else a slice of an owner that can go elsewhere, and so on. The first move takes the slice that
+        was free, at a price within the budget. Return None if there are no such moves."""
         affordable = {name for name in self._free if self._places[name].price <= budget}
         reached: dict[str, tuple[str, str]] = {}  # owner -> (slice that it is to give, to whom)
         waiting = deque([claim] if affordable else ())
@@ -127,8 +127,8 @@ class _Desk:
         return None
 
     def _best(self, claim: Claim, affordable: Collection[str]) -> str:
-        """Of the free slices that a model may have, one of its own of before, else one that nobody had, as it
-        likes them."""
+        """Return the best free slice that a model may have: one that it held before, else one that had no
+        owner, as it likes them."""
         free = [name for name in claim.places if name in affordable]
         return min(
             free, key=lambda name: (name not in claim.held, self._held.get(name, claim.model) != claim.model)
@@ -136,8 +136,9 @@ class _Desk:
 
 
 def _order(claims: Iterable[Claim], fair: bool) -> list[str]:
-    """Return the models of all units: what each is to have at least, then by priority; those of the most
-    worth first, or if `fair` of who would have least of its worth without."""
+    """Return the models of all units: first what each is to have at least, then by priority. Within a
+    priority the units of most value come first, or if `fair` the model that would have least of its value
+    without."""
     units: list[tuple[bool, int, float, int, str]] = []
     for place, claim in enumerate(claims):
         had, top = 0.0, claim.worth[-1] - claim.worth[0]

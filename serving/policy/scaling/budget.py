@@ -44,7 +44,8 @@ class Budget:
         self._seen_s = 0.0
 
     def add(self, rows: int, missed: int, period_s: float) -> None:
-        """`rows` came in the last `period_s`, and so many were missed. They are to be played next."""
+        """Note that `rows` came in the last `period_s`, and that `missed` were missed. They are to be played
+        next."""
         if rows == 0 and self._seen_s == 0:
             return
         self._seen_s += period_s
@@ -59,8 +60,8 @@ class Budget:
         self._foreseen *= left
 
     def play(self, rows: int, rates: Sequence[float], period_s: float, patience_s: float, ready: int) -> None:
-        """What each of LEVELS would have missed of these, which carry `rates` (ascending) a second and keep
-        rows that wait no longer than `patience_s`; `ready` were there."""
+        """Count what each of LEVELS would have missed of these rows. The levels carry `rates` (ascending) a
+        second and keep rows that wait no longer than `patience_s`; `ready` replicas were there."""
         foreseen = 0.0
         for place, rate in enumerate(rates):
             before = self._waiting[place]
@@ -82,12 +83,12 @@ class Budget:
         return self._missed / self._offered[0] if self._offered[0] else 0.0
 
     def spent(self, allowed: float) -> float:
-        """Return what was missed of the last hour's, over the share that is `allowed`."""
+        """Return the missed share of the last hour's rows, divided by the share that is `allowed`."""
         return self.missed / allowed if allowed else 1.0
 
     def enough(self, allowed: float) -> int | None:
-        """Return the fewest replicas that are; None where nobody knows. `allowed`: the share that may be
-        missed."""
+        """Return the fewest replicas that are enough; None if that is unknown. `allowed`: the share that may
+        be missed."""
         unforeseen = self._missed - self._foreseen
         if self._seen_s < RUN_IN_S or unforeseen > max(allowed * self._offered[0], NONE):
             return None

@@ -13,7 +13,8 @@ LARGEST = 16.0
 
 
 class _Mean:
-    """Of what is told, once over each of LIVES_S; `first` is believed in for PRIOR_S before anything is."""
+    """The mean of the added values, once over each of LIVES_S. `first` counts for PRIOR_S before any value is
+    added."""
 
     def __init__(self, first: float) -> None:
         self._sums = [first * PRIOR_S] * len(LIVES_S)
@@ -60,8 +61,8 @@ class Burstiness:
         return min(sqrt(square), self.cv)
 
     def add(self, rows: int, requests: int, gaps_s2: float, period_s: float) -> None:
-        """`rows` of so many `requests` came in the last `period_s`; `gaps_s2`: the sum of the squares of the
-        gaps that they ended, square seconds."""
+        """Note that `rows` of `requests` requests came in the last `period_s`. `gaps_s2`: the sum of the
+        squares of the gaps that they ended, square seconds."""
         self._look(rows, requests, gaps_s2, period_s)
         mean_s = self._length_s / self._rows if self._rows else BLOCK_S
         gaps_s2 = min(gaps_s2, max(1.0, PAUSE * mean_s) ** 2 + period_s**2)
@@ -83,6 +84,6 @@ class Burstiness:
     def _look(self, rows: int, requests: int, gaps_s2: float, period_s: float) -> None:
         if requests:
             self._sizes.add(rows / requests, period_s)
-        if requests > 1 and self._asked:  # else the first gap is a pause, of how many looks nobody knows
+        if requests > 1 and self._asked:  # else the first gap is a pause of unknown length
             self._within.add(gaps_s2 * requests / period_s**2 - 1, period_s)
         self._asked = requests > 0

@@ -22,7 +22,7 @@ class BusyShare:
         return self._busy_us / self._length_us if self._length_us else 0.0
 
     def add(self, busy_us: int, period_us: int) -> None:
-        """`busy_us` were computed in the last `period_us`, on all replicas together."""
+        """Note that replicas computed for `busy_us` in the last `period_us`, all of them together."""
         self._looks.append((busy_us, period_us))
         self._busy_us += busy_us
         self._length_us += period_us

@@ -21,8 +21,9 @@ class Capacity:
     guessed: bool = False
 
     def rate(self, count: float, cv: float = 1.0) -> float:
-        """Rows a second of `count` replicas: on the line between measured counts, beyond the largest in
-        proportion; between two CVs on the line, outside of them the nearest."""
+        """Return the rows a second of `count` replicas. They lie on the line between measured counts, and
+        beyond the largest in proportion. They lie on the line between two CVs; outside of these the nearest
+        CV counts."""
         if count <= 0:
             return 0.0
         at = [_between(self.counts, rates, count) for rates in self.rates]
@@ -34,7 +35,7 @@ class Capacity:
         return at[-1]
 
     def needed(self, rate: float, cv: float = 1.0, most: int = 1 << 20) -> int:
-        """Return the fewest replicas that carry so many rows a second; `most` where no fewer do."""
+        """Return the fewest replicas that carry `rate` rows a second; `most` if no fewer do."""
         if rate <= 0:
             return 0
         low, high = 0, 1

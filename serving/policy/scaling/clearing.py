@@ -67,8 +67,8 @@ def _market(problem: ScalingProblem, every: Covers) -> "_Market":
 
 @dataclass(frozen=True, slots=True)
 class _Market:
-    """Covers by what they cost and what they use of scarce things, of which there are `limits`. A `unit` of
-    each is what it costs anyway. `claim` counts those that have covers, which begin at `begins`."""
+    """Covers by their cost and by their use of scarce things; there are `limits` of these. `units`: what one
+    of each costs anyway. `claim` numbers only claims that have covers; their covers begin at `begins`."""
 
     cost: Floats
     used: Floats
@@ -88,7 +88,7 @@ class _Market:
         return low, np.maximum(prices, self.floor) * factor
 
     def rough(self) -> Floats:
-        """Prices near the best, which are those at which all mixtures cost the most."""
+        """Return prices near the best prices: at the best prices all mixtures cost the most."""
         prices, step = self.units.copy(), STEP
         value, slope = self._value(prices)
         cuts = [(value - float(slope @ prices), slope)]
@@ -125,7 +125,7 @@ class _Market:
         return found.values[1:], highest - found.cost
 
     def _most(self) -> float:
-        """No prices make mixtures cost more than covers that use nothing."""
+        """Return the cost of covers that use nothing: no prices make mixtures cost more."""
         free = np.where(self.used.any(axis=1), 0.0, self.cost)
         return float(np.maximum.reduceat(free, self.begins).sum())
 
@@ -147,7 +147,7 @@ class _Market:
         return shares, low + above, cost + float(at_low[fixed].sum() - low @ self.limits)
 
     def _cheapest(self, prices: Floats) -> Ints:
-        """Of each claim, the first of its covers that cost least."""
+        """Return, for each claim, the first of its covers that cost least."""
         reduced = self.cost + self.used @ prices
         best = np.flatnonzero(reduced <= np.minimum.reduceat(reduced, self.begins)[self.claim])
         return np.asarray(best[np.unique(self.claim[best], return_index=True)[1]])

@@ -30,7 +30,7 @@ class Covers:
     cost: Floats
 
     def at(self, places: Ints) -> "Covers":
-        """Some of them."""
+        """Return the covers at `places`."""
         return Covers(
             self.claim[places],
             self.main[places],
@@ -55,7 +55,8 @@ class Covers:
 
 
 def make_covers(problem: ScalingProblem) -> Covers:
-    """One by each offer; for each claim that has an offer, one of its least replicas and one of none."""
+    """Return one cover by each offer. For each claim that has an offer, add one cover of its least replicas
+    and one of none."""
     offers, claims = problem.offers, problem.claims
     base = _bases(problem)
     main = np.arange(len(offers.keys))
@@ -75,8 +76,8 @@ def make_covers(problem: ScalingProblem) -> Covers:
 
 
 def thin(problem: ScalingProblem, every: Covers) -> Covers:
-    """Without those that another of the same claim is as good as: on no more slices of the same kind, or on
-    kinds of which there are enough for all, and no dearer."""
+    """Return the covers without those that have another of the same claim that is as good. It is no dearer,
+    and on no more slices of the same kind, or on kinds with enough slices for all."""
     most = np.zeros((len(problem.claims.each), len(problem.kinds.names)))
     np.maximum.at(most, (every.claim, every.main_kind), every.count)
     np.maximum.at(most, (every.claim, every.side_kind), every.beside)
@@ -102,7 +103,7 @@ def _changes(values: Ints) -> Ints:
 
 
 def _bases(problem: ScalingProblem) -> Ints:
-    """By claim, the cheapest offer, on a kind that is not spot if there is one; -1 for none."""
+    """Return, by claim, the cheapest offer, on a kind that is not spot if there is one; -1 for none."""
     offers, kinds = problem.offers, problem.kinds
     order = np.lexsort((offers.loss, kinds.price[offers.kind], kinds.spot[offers.kind], offers.claim))
     found = np.full(len(problem.claims.each), -1, np.int64)
@@ -124,7 +125,7 @@ def _count(problem: ScalingProblem, main: Ints, side: Ints, beside: Ints) -> Int
 
 
 def _weighed(problem: ScalingProblem, main: Ints, count: Ints, side: Ints, beside: Ints) -> Covers:
-    """With what they cost, as `worth.worth` has it."""
+    """Return the covers with what they cost, as `objective_value.worth` has it."""
     offers, claims, kinds = problem.offers, problem.claims, problem.kinds
     claim, main_kind, side_kind = offers.claim[main], offers.kind[main], offers.kind[side]
     asked = np.where(claims.rate[claim] > 0, 1.0, 0.0)

@@ -31,14 +31,14 @@ class Estimate:
     counted_s: float = 0.0
 
     def cautious(self, dispersion: float, sigmas: float) -> float:
-        """Return what `ahead` may be by so many of the count's standard deviations; no more than is possible
-        at all. Soon after a jump that is much more than was seen, later next to nothing more."""
+        """Return `ahead` plus `sigmas` standard deviations of the count, but no more than is possible at all.
+        Soon after a jump that is much more than was seen, later next to nothing more."""
         spread = sqrt(dispersion * self.rate / self.counted_s) if self.counted_s else 0.0
         return max(min(self.ahead + sigmas * spread, self.high), self.ahead)
 
 
 class Envelope:
-    """Rows by look, for as long as the longest window. A look costs so many steps as there are windows,
+    """Rows by look, for as long as the longest window. A look costs as many steps as there are windows,
     whatever came."""
 
     def __init__(self) -> None:
@@ -46,18 +46,19 @@ class Envelope:
         self._marks: deque[tuple[int, int]] = deque(maxlen=WINDOWS_S[-1] + 1)
 
     def add(self, rows: int, period_us: int, now_us: int) -> None:
-        """`rows` came in the `period_us` until now."""
+        """Note that `rows` came in the `period_us` until now."""
         if not self._marks:
             self._marks.append((now_us - period_us, 0))
         self._marks.append((now_us, self._marks[-1][1] + rows))
 
     def rows(self, looks: int) -> int:
-        """That came in the last so many looks; of all there are, where these are fewer."""
+        """Return the rows that came in the last `looks` looks; of all looks if there are fewer."""
         return self._marks[-1][1] - self._mark(looks)[1] if self._marks else 0
 
     def estimate(self, dispersion: float, ahead_s: float) -> Estimate:
-        """Now, and `ahead_s` from now. `dispersion`: the variance of a count over its mean, 1 where arrivals
-        are Poisson, the square of the gaps' coefficient of variation where they are renewals (Cox 1962)."""
+        """Return the rates now, and `ahead_s` from now. `dispersion`: the variance of a count over its mean.
+        It is 1 if arrivals are Poisson, and the square of the gaps' coefficient of variation if they are
+        renewals (Cox 1962)."""
         if len(self._marks) < 2:
             return Estimate()
         low, high, rate, steady_s, counted_s = 0.0, inf, 0.0, 0.0, 0.0
@@ -80,9 +81,9 @@ class Envelope:
         return Estimate(rate, low, high, steady_s, ahead, counted_s)
 
     def _growth(self, dispersion: float, steady_s: float, ahead_s: float) -> float:
-        """By how much the rate of the last `steady_s` will have risen by then: the most of the windows whose
-        rise is more than chance, if it goes on as between the two parts where it was least. A trend is
-        followed for no longer than it has been seen."""
+        """Return by how much the rate of the last `steady_s` will have risen `ahead_s` from now. It is the
+        most of all windows that have risen by more than chance. Each window goes on as between its two parts
+        with the least rise. A trend is followed for no longer than it has been seen."""
         found = 0.0
         for looks in WINDOWS_S:
             if PARTS * looks >= len(self._marks):
@@ -106,14 +107,14 @@ class Envelope:
 
 
 def _sigmas(span_s: float) -> float:
-    """Standard deviations that a window of so many seconds, looked at as often as it is new, exceeds by
-    chance about once in ALARM_S: the tail of a normal is about exp(-z^2 / 2)."""
+    """Return the standard deviations that a window of `span_s` seconds exceeds by chance about once in
+    ALARM_S. The window is looked at as often as it is new; the tail of a normal is about exp(-z^2 / 2)."""
     return sqrt(max(2 * log(ALARM_S / span_s), 1.0))
 
 
 def _bounds(rate: float, dispersion: float, span_s: float) -> tuple[float, float]:
-    """Return the rates of which `rate` over `span_s` would be just a surprise (Wilson's interval, for
-    counts)."""
+    """Return the lowest and the highest rate for which `rate` over `span_s` would be just a surprise
+    (Wilson's interval, for counts)."""
     spread = _sigmas(span_s) ** 2 * dispersion / span_s
     half = sqrt(spread * rate + spread * spread / 4)
     return max(rate + spread / 2 - half, 0.0), rate + spread / 2 + half

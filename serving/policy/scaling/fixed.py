@@ -10,5 +10,5 @@ class Fixed:
         self.period_us = 1_000_000
 
     def decide(self, view: View) -> Wish:
-        """Once a second."""
+        """Return a wish for `view.most` replicas, once a second."""
         return Wish(view.most, f"always {view.most}, whatever comes", pressure=1.0)

@@ -17,7 +17,8 @@ then, but what is asked is to be answered."""
 
 
 def guess(profile: Profile, served: ServedModel) -> Capacity:
-    """At each count by the batch that carries the most, of a middling size where rows have sizes."""
+    """Return a guess of the capacity. At each count it is by the batch that carries the most, of a middling
+    size if rows have sizes."""
     curves = list(profile.curves().values())
     curve = curves[len(curves) // 2]
     slo_s = SPARE * served.own.slo_us / 1e6
@@ -36,12 +37,13 @@ def guess(profile: Profile, served: ServedModel) -> Capacity:
 
 
 def carried(count: int, cv: float, batches: list[tuple[int, float]], slo_s: float) -> float:
-    """Rows a second that `count` replicas answer within `slo_s`, of gaps with that coefficient of variation.
+    """Return the rows a second that `count` replicas answer within `slo_s`, if the gaps have coefficient of
+    variation `cv`.
 
     A request waits for the next start, one of `count` in a batch's time, and for its own batch
-    (`placement/pooling.py`). What is left of the SLO is for the queue. n rows on average are at most
-    n + SIGMAS * cv * sqrt(n) (a Brownian arrival curve); over the window where that is worst against the
-    service curve it is worked off in time while rho / (1 - rho) <= 4 * left * saturated / (SIGMAS * cv)^2.
+    (`placement/pooling.py`). The rest of the SLO is for the queue. n rows on average are at most n + SIGMAS *
+    cv * sqrt(n) (a Brownian arrival curve). Take the window in which that is worst against the service curve.
+    It is worked off in time while rho / (1 - rho) <= 4 * left * saturated / (SIGMAS * cv)^2.
     """
     best = 0.0
     for rows, took_s in batches:

@@ -7,7 +7,7 @@ COARSE_S, COARSE_COUNT = 120, 2160
 
 
 class History:
-    """Counts of one model, told as they grow. A bin that nobody tells anything in holds 0."""
+    """Counts of one model, reported as they grow. A bin without a report holds 0."""
 
     __slots__ = ("_bins", "_coarse", "_fine", "_seen", "_since_us")
 
@@ -19,7 +19,8 @@ class History:
         self._seen = seen
 
     def tell(self, seen: int, now_us: int) -> None:
-        """`seen` have come since the start. What came since the last call belongs to the bin of then."""
+        """Note that `seen` have come since the start. What came since the last call belongs to the bin of
+        that call."""
         gone = (now_us - self._since_us) // (FINE_S * 1_000_000) - self._bins
         if gone > 0:
             self._end(seen - self._seen)
@@ -38,8 +39,8 @@ class History:
             self._coarse.append(sum([*self._fine][-COARSE_S // FINE_S :]))
 
     def bins(self) -> tuple[tuple[float, ...], float]:
-        """(rows in each bin, the latest last; seconds of a bin): the fine ones until they cover less than the
-        coarse ones."""
+        """Return the rows in each bin, the latest last, and the seconds of a bin: fine bins until they cover
+        less than the coarse ones."""
         if len(self._coarse) * COARSE_S > FINE_COUNT * FINE_S:
             return tuple(self._coarse), float(COARSE_S)
         return tuple(self._fine), float(FINE_S)

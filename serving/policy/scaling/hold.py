@@ -11,7 +11,7 @@ LONGEST_US = 300_000_000  # Kubernetes holds for as long (its stabilisation wind
 
 
 def hold_us(start_us: int) -> int:
-    """For how long a count is held, of replicas that take `start_us` to start."""
+    """Return for how long a count is held if replicas take `start_us` to start."""
     return min(max(STARTS * start_us, SHORTEST_US), LONGEST_US)
 
 
@@ -22,7 +22,7 @@ class Hold:
         self._falling: deque[tuple[int, int]] = deque()  # instant and count, the counts falling
 
     def most(self, count: int, now_us: int, length_us: int) -> int:
-        """Of `count`, wished now, and of all that was wished in the `length_us` before."""
+        """Return the most of `count`, wished now, and of all that was wished in the `length_us` before."""
         while self._falling and self._falling[-1][1] <= count:
             self._falling.pop()
         self._falling.append((now_us, count))

@@ -52,11 +52,11 @@ class PlannedBand:
 class View:
     """One model at one look.
 
-    `seen` now, and at the look `before`, `period_us` ago. `ready` replicas get batches, `coming` are being
-    started or loaded. The answer is held within `least` and `most`. `start_us`: from the wish for a replica
-    to its first batch, as a rule. `capacities` by variant that may answer, most accurate first, of n replicas
-    alike; `variant`: the one that a plan reckons by. `band`: the slow plan, None where there is none.
-    `percentile`: the share of rows that is to be answered in time, per cent.
+    `seen`: the load now; `before`: at the look `period_us` ago. `ready` replicas get batches, `coming` are
+    being started or loaded. The answer is held within `least` and `most`. `start_us`: the usual time from the
+    wish for a replica to its first batch. `capacities`: of n replicas alike, by variant that may answer, most
+    accurate first. `variant`: the variant that a plan counts on. `band`: the slow plan, None if there is
+    none. `percentile`: the share of rows to answer in time, per cent.
     """
 
     now_us: int
@@ -77,11 +77,11 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """So many replicas. `why`: a sentence for people, with figures; `up` and `down`: what would change it.
-    `standby`: how many more are to be loaded, without batches, where that costs no slice. `variants`: those
-    that are to be resident, in the order of their loading; () for all that may answer. `cv`: the coefficient
-    of variation of the gaps between requests by which a plan is to reckon, as the policy has found it; 1
-    where it does not look. `budget`: a sentence on what may be missed, what was, and what that leaves."""
+    """A wish for `count` replicas. `why`: a sentence for people, with figures; `up` and `down`: what would
+    change it. `standby`: how many more to load, without batches, if that costs no slice. `variants`: those
+    that should be resident, in the order of their loading; () for all that may answer. `cv`: the coefficient
+    of variation of the gaps between requests that a plan should use. The policy has found it; it is 1 if the
+    policy does not look. `budget`: a sentence on what may be missed, what was, and what that leaves."""
 
     count: int
     why: str = ""
@@ -101,5 +101,5 @@ class ReplicaPolicy(Protocol):
     period_us: int
 
     def decide(self, view: View) -> Wish:
-        """Once a period."""
+        """Return the wish for this look, once a period."""
         ...

@@ -25,7 +25,7 @@ class KeepAlive:
         self._idle_s = 0.0
 
     def look(self, asked: bool, period_s: float) -> None:
-        """Whether it was asked for in the last `period_s`."""
+        """Note whether the model was asked for in the last `period_s`."""
         if not asked:
             self._idle_s += period_s
         elif self._idle_s:
@@ -43,8 +43,8 @@ class KeepAlive:
         return self._idle_s <= tail_s and not gone
 
     def share_s(self, share: float) -> float:
-        """Seconds that no more than the rest of the gaps exceeded: the upper edge of their bin. UNKNOWN_S
-        where there is no gap."""
+        """Return the seconds that `share` of the gaps did not exceed: the upper edge of their bin. Return
+        UNKNOWN_S if there is no gap."""
         return EDGES_S[min(self._bin(share), len(EDGES_S) - 1)] if self._gaps else UNKNOWN_S
 
     def _least_s(self, share: float) -> float:

@@ -53,13 +53,13 @@ def worth(problem: ScalingProblem, replicas: Ints, carried: CarriedShares | None
 
 
 def by_kind(problem: ScalingProblem, replicas: Ints) -> Ints:
-    """Replicas by claim and kind."""
+    """Return the replicas by claim and kind."""
     found = np.zeros((len(problem.claims.each), len(problem.kinds.names)), np.int64)
     np.add.at(found, (problem.offers.claim, problem.offers.kind), replicas)
     return found
 
 
 def _running(values: Floats, claim: Ints, begins: Ints) -> Floats:
-    """Sums up to each place, from the beginning of its claim."""
+    """Return the sums up to each place, from the beginning of its claim."""
     sums = np.concatenate([[0.0], np.cumsum(values)])
     return np.asarray(sums[1:] - sums[begins[claim]])

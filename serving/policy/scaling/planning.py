@@ -29,9 +29,10 @@ NODES_MAX = 50
 
 
 def plan_scaling(task: ScalingTask) -> Iterator[ScalingPlan]:
-    """Plans, each better than the one before, at least one. Bands end at 0: whoever takes one says when.
+    """Yield plans, at least one, each better than the one before. Bands end at 0: the caller that takes a
+    plan sets the end.
 
-    ValueError where a history is not one of rows.
+    Raises ValueError if a history does not hold rows.
     """
     expected = [_expected(each, task.lead_s) for each in task.claimants]
     yield from plans(task, expected)
@@ -100,7 +101,7 @@ def _granted(
 def _band(
     claimant: Claimant, expected: Quantiles, numbers: Mapping[Key, int], shares: Mapping[Key, float]
 ) -> PlannedBand:
-    """`low`: as many of these replicas, in proportion, as carry the median."""
+    """Return the band of one model. `low`: as many of these replicas, in proportion, as carry the median."""
     high = sum(numbers.values())
     if not numbers:
         return PlannedBand(0, 0, next(iter(claimant.variants), ""), 0, _why(expected, numbers))

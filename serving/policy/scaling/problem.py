@@ -87,11 +87,12 @@ class ScalingOffers:
     tables: CapacityTables
 
     def pace(self, places: Ints, pool: Ints) -> Floats:
-        """Rows a second of each replica of these offers, where the model has `pool` in all off one queue."""
+        """Return the rows a second of each replica of these offers, if the model has `pool` in all off one
+        queue."""
         return self.tables.pace(places, pool)
 
     def needed(self, places: Ints, rate: Floats) -> Ints:
-        """Return the fewest replicas alike that carry so many rows a second; `tables.NEVER` where none do."""
+        """Return the fewest replicas alike that carry `rate` rows a second; `tables.NEVER` if none do."""
         return self.tables.needed(places, rate)
 
 
@@ -111,10 +112,10 @@ class ScalingProblem:
 
 
 def make_problem(task: ScalingTask, rates: Sequence[float]) -> ScalingProblem:
-    """Arrays of a task. `rates`: rows a second to plan for, by claimant.
+    """Return a task as arrays. `rates`: rows a second to plan for, by claimant.
 
-    Offers on kinds that nothing is known of, of which there are none, or that cost more than the claimant's
-    `cost_max` for a million rows even where many replicas are busy, are left out.
+    Offers on unknown kinds and on kinds without slices are left out. So are offers that cost more than the
+    claimant's `cost_max` for a million rows, even if many replicas are busy.
     """
     kinds = _kinds(task.kinds)
     offers = _offers(task, kinds)
@@ -190,8 +191,8 @@ def _claims(each: tuple[Claimant, ...], rate: Floats, kinds: Kinds, offers: Scal
 def _costs(
     each: Sequence[Claimant], rate: Floats, kinds: Kinds, offers: ScalingOffers
 ) -> tuple[Floats, Floats]:
-    """By claim, what all its rows cost by the variant that is dearest, each on its best kind, and by the
-    cheapest; at least one replica."""
+    """Return, by claim, what all its rows cost by the dearest variant, each on its best kind, and by the
+    cheapest. Each cost is of at least one replica."""
     every = np.arange(len(offers.keys))
     needed = np.clip(offers.needed(every, rate[offers.claim]), 1, MILLION)
     cost = needed * kinds.price[offers.kind]

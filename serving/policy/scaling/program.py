@@ -63,7 +63,7 @@ def solve_exact(
 
 
 def every_size(problem: ScalingProblem, claim: int) -> list[Size]:
-    """Of all pools that may be of use to a claim."""
+    """Return the sizes of all pools that may be of use to a claim."""
     found: list[Size] = []
     size, most = 1, useful(problem, claim)
     while size <= most:
@@ -74,8 +74,8 @@ def every_size(problem: ScalingProblem, claim: int) -> list[Size]:
 
 
 def useful(problem: ScalingProblem, claim: int) -> int:
-    """As many replicas as a claim can use: of any mixture so many carry all its rows, and where some may be
-    lost its least are among them that may not."""
+    """Return how many replicas a claim can use: that many of any mixture carry all its rows. If some may be
+    lost, they include its least replicas, which may not."""
     places = problem.of(claim)
     kinds, claims = problem.kinds, problem.claims
     needed = problem.offers.needed(places, np.full(len(places), claims.rate[claim]))
@@ -98,7 +98,7 @@ class ProgramDraft:
         self._numbers: list[tuple[int, int, int]] = []  # an offer, a column of replicas, so many each
 
     def add(self, claim: int, sizes: Sequence[Size], places: Ints) -> None:
-        """The columns and rows of one more claim, for these of its offers."""
+        """Add the columns and rows of one more claim, for these of its offers."""
         claims = self._problem.claims
         shares = self._shares(claim, places)
         numbers: list[tuple[int, int]] = []
@@ -117,8 +117,8 @@ class ProgramDraft:
         self._keep_current(claim, numbers)
 
     def pick(self, every: Covers, places: Ints) -> None:
-        """One of these covers, all of one claim; or none, where there is room for none of them: then all
-        its rows are shed, and its least is lacking."""
+        """Add the choice of one of these covers, all of one claim, or of none if there is room for none.
+        Without a cover all its rows are shed, and its least is lacking."""
         claims, claim = self._problem.claims, int(every.claim[places[0]])
         nothing = float(claims.shed_price[claim]) * (1.0 + 2.0 * float(claims.least[claim]))
         one = self.program.row([(self.program.column(nothing, upper=1.0), 1.0)], lower=1.0, upper=1.0)
@@ -148,7 +148,8 @@ class ProgramDraft:
         return column
 
     def _use(self, column: int, place: int, count: int) -> None:
-        """For each of a column there are so many replicas of an offer, in the rows that all claims share."""
+        """Enter that each of a column means `count` replicas of an offer, in the rows that all claims
+        share."""
         if not count:
             return
         kind = int(self._problem.offers.kind[place])
@@ -158,7 +159,8 @@ class ProgramDraft:
         self._numbers.append((place, column, count))
 
     def _shares(self, claim: int, places: Ints) -> list[int]:
-        """Rows: what is answered by each offer, as a share of all, is carried. None where nothing comes."""
+        """Return a row for each offer: what it answers, as a share of all, is carried. Return [] if nothing
+        comes."""
         claims = self._problem.claims
         if claims.rate[claim] <= 0:
             return []
@@ -187,7 +189,7 @@ class ProgramDraft:
                 yield column
 
     def _keep_current(self, claim: int, numbers: Sequence[tuple[int, int]]) -> None:
-        """Replicas more than there are of a kind cost their load."""
+        """Charge the load of replicas beyond those that there are of a kind."""
         load = float(self._problem.claims.load[claim])
         by_kind: dict[int, list[int]] = {}
         for place, column in numbers:

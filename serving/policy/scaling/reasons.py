@@ -35,7 +35,7 @@ def reasons(problem: ScalingProblem, replicas: Ints, carried: CarriedShares) -> 
 def _given(
     problem: ScalingProblem, claim: int, carried: CarriedShares, lost: float, wanted: float
 ) -> Iterator[str]:
-    """What was given up."""
+    """Yield what was given up."""
     claimant, shed = problem.claims.each[claim], float(carried.shed[claim])
     if lost > wanted + _NEAR and shed < 1:
         best = max(claimant.variants.values())
@@ -51,7 +51,7 @@ def _given(
 
 
 def _wanted(problem: ScalingProblem) -> Floats:
-    """Return what accuracy each claim would lose by its own choice, were there no limits."""
+    """Return how much accuracy each claim would lose by its own choice if there were no limits."""
     every = make_covers(problem)
     found = np.zeros(len(problem.claims.each))
     order = np.lexsort((every.cost, every.claim))
@@ -61,7 +61,7 @@ def _wanted(problem: ScalingProblem) -> Floats:
 
 
 def _limits(problem: ScalingProblem, claim: int, replicas: Ints, used: Ints) -> Iterator[str]:
-    """What kept it from buying."""
+    """Yield what kept the claim from buying."""
     claimant, kinds = problem.claims.each[claim], problem.kinds
     places = problem.of(claim)
     if not len(places):

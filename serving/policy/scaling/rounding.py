@@ -37,7 +37,7 @@ class Rounded:
 
 
 def round_covers(problem: ScalingProblem) -> Rounded:
-    """Whole replicas for every claim. Deterministic."""
+    """Return whole replicas for every claim. Deterministic."""
     every = thin(problem, make_covers(problem))
     nothing = np.zeros(len(problem.offers.keys), np.int64)
     if not len(every.claim):
@@ -93,7 +93,7 @@ def _best(every: Covers, cleared: Cleared, claim: int, count: int) -> Ints:
 
 
 def _sizes(mixed: float, most: int) -> list[Size]:
-    """Classes of sizes, narrow where the mixture is: each has the pace of its least, so what is planned is
+    """Return classes of sizes, narrow near the mixture. Each has the pace of its least, so what is planned is
     carried."""
     begins = sorted({min(max(round(part * mixed), 1), max(most, 1)) for part in AROUND})
     ends = [*(begin - 1 for begin in begins[1:]), max(most, begins[-1])]

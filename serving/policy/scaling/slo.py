@@ -36,10 +36,10 @@ STEPS = 4
 
 @dataclass(frozen=True, slots=True)
 class ReplicaNeed:
-    """Replicas. `now`: for what will come by the time that one more would be there; `likely`: so many that
-    more would hardly pay; `calm`: for what comes, even if that is the most that chance allows; `surely`: even
-    if it is the least; `backlog`: for what waits already. `chance`: `now`, if all bursts were chance, where
-    fewer have proved enough; else 0."""
+    """Numbers of replicas. `now`: for what will come by the time that another replica would be there.
+    `likely`: beyond it, more would hardly pay. `calm`: for what comes, even if that is the most that chance
+    allows. `surely`: for what comes, even if that is the least. `backlog`: for what waits already. `chance`:
+    `now`, if all bursts were chance, while fewer have proved enough; else 0."""
 
     now: int
     likely: int
@@ -49,7 +49,7 @@ class ReplicaNeed:
     chance: int = 0
 
     def at_most(self, enough: int) -> "ReplicaNeed":
-        """No more for what comes than `enough`."""
+        """Return the need with no more than `enough` replicas for what comes."""
         now, likely, calm = (min(count, enough) for count in (self.now, self.likely, self.calm))
         return replace(self, now=now, likely=likely, calm=calm, chance=self.now if self.now > now else 0)
 
@@ -61,7 +61,7 @@ class CarriedRates:
         self._capacity, self.cv, self._trusted = capacity, cv, trusted
 
     def rate(self, count: float) -> float:
-        """Answered in time by so many."""
+        """Return the rate that `count` replicas answer in time."""
         return self._capacity.rate(count, self.cv) * self._trusted
 
     def needed(self, rate: float, most: int) -> int:
@@ -114,7 +114,7 @@ class SloReplicas:
         self._lowered_us = 0
 
     def decide(self, view: View) -> Wish:
-        """Once a second."""
+        """Return the wish for this look, once a second."""
         estimate = self._learn(view)
         capacity = view.capacities.get(view.variant) or next(iter(view.capacities.values()), None)
         if capacity is None or capacity.rate(view.most) <= 0:
@@ -141,8 +141,8 @@ class SloReplicas:
         )
 
     def _by_load(self, view: View, known: bool) -> Wish:
-        """Where no number of replicas keeps the SLO, or nobody knows which does: as many as are busy for no
-        more than FULL of the time."""
+        """Return the wish by load, if no number of replicas keeps the SLO, or none is known to. It asks for
+        as many as are busy for no more than FULL of the time."""
         share = self._load.share
         needed = min(ceil(share / FULL), view.most)
         calm = min(ceil(share / (FULL * (1 - TOLERANCE))), view.most)
@@ -172,8 +172,9 @@ class SloReplicas:
         return self._envelope.estimate(self._bursts.cv**2, (view.start_us + view.period_us) / 1e6)
 
     def _judge(self, view: View, estimate: Estimate, capacity: Capacity) -> None:
-        """Whether misses say that the table promises too much. Asked only of a steady rate and of replicas
-        that were there all the time; so a jump, a start and a death are nobody's lie."""
+        """Judge by the misses whether the table promises too much. Only a steady rate counts, and only
+        replicas that were there all the time. So a jump, a start or a death says nothing against the
+        table."""
         period_s = view.period_us / 1e6
         self._trust.forget(period_s)
         if view.ready != self._ready:
@@ -190,8 +191,8 @@ class SloReplicas:
             self._trust.look(offered, missed, period_s, Claimed(claimed, 1 - view.percentile / 100), crowd)
 
     def _enough(self, view: View, estimate: Estimate, within: CarriedRates, capacity: Capacity) -> int | None:
-        """Replicas that keep the promise with what comes, as long as that is of the kind that came; None
-        where it is not, or where that is not known yet."""
+        """Return the replicas that keep the promise with what comes, as long as that is of the kind that
+        came. Return None if it is not, or if that is not known yet."""
         period_s, patience_s = view.period_us / 1e6, PATIENCE * view.slo_us / 1e6
         rows = view.seen.offered - view.before.offered
         self._budget.play(rows, self._levels(capacity), period_s, patience_s, view.ready)
@@ -232,7 +233,7 @@ class SloReplicas:
                 count = before
             else:
                 self._lowered_us = view.now_us
-        if band and count > max(band.high, before) and not _pressed(view):
+        if band and count > max(band.high, before) and not _overloaded(view):
             count = max(band.high, before, min(count, need.surely))
         if view.least == 0 and not need.backlog and not low and not self._alive.keeps(view.start_us / 1e6):
             count = 0
@@ -265,7 +266,7 @@ class SloReplicas:
         return text + _other(view, need, count)
 
     def _kept(self, view: View, enough: int | None) -> str:
-        """Return what the promise leaves to miss, and what follows from that."""
+        """Return in words what the promise leaves to miss, and what follows from that."""
         allowed = 1 - view.percentile / 100
         known = "how many would be enough for that is not known for what comes"
         if enough is not None:
@@ -313,8 +314,8 @@ def _need(view: View, estimate: Estimate, carried: CarriedRates, cautious: float
 
 
 def _backlog(view: View, estimate: Estimate, carried: CarriedRates) -> int:
-    """Replicas with which what waits is answered in time, if those that are asked for now can be of help;
-    0 where they come too late, or none are needed."""
+    """Return the replicas with which what waits is answered in time, if replicas that are asked for now can
+    help. Return 0 if they come too late, or none are needed."""
     left_s = (view.slo_us - view.seen.oldest_us) / 1e6
     help_s = left_s - view.start_us / 1e6
     there = view.ready + view.coming
@@ -325,11 +326,11 @@ def _backlog(view: View, estimate: Estimate, carried: CarriedRates) -> int:
 
 
 def _standby(view: View, count: int) -> int:
-    """One more is loaded where growth could need it before it can start."""
+    """Return 1 if one more should be loaded because growth could need it before it can start; else 0."""
     return int(count < view.most and (count == 0 or view.start_us > view.slo_us))
 
 
-def _pressed(view: View) -> bool:
+def _overloaded(view: View) -> bool:
     """Return what there is does not do, whatever was planned."""
     return view.seen.missed > view.before.missed or view.seen.oldest_us > view.slo_us
 
@@ -339,7 +340,7 @@ def _valid(view: View) -> PlannedBand | None:
 
 
 def _pressure(view: View, estimate: Estimate, carried: CarriedRates, enough: int | None) -> float:
-    """1.0 where what is ready is just enough."""
+    """Return the pressure: 1.0 if the ready replicas are just enough."""
     ready = max(view.ready, 1)
     needed = carried.fraction(estimate.ahead, view.most) / ready
     if enough is not None:
@@ -349,8 +350,8 @@ def _pressure(view: View, estimate: Estimate, carried: CarriedRates, enough: int
 
 
 def _thousandths(pressure: float) -> float:
-    """Rounded down, as Kubernetes counts in these: its autoscaler takes ceil(ready * pressure), and must not
-    ask for one more for a rounding."""
+    """Return the pressure rounded down to thousandths, as Kubernetes counts in these. Its autoscaler takes
+    ceil(ready * pressure), and must not ask for one more because of rounding."""
     return floor(1000 * pressure + 1e-6) / 1000
 
 

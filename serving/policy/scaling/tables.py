@@ -29,7 +29,8 @@ class CapacityTables:
     carried: Floats
 
     def pace(self, places: Ints, pool: Floats | Ints) -> Floats:
-        """Rows a second of each replica of these offers, where the model has `pool` in all off one queue."""
+        """Return the rows a second of each replica of these offers, if the model has `pool` in all off one
+        queue."""
         counts, carried = self.counts[places], self.carried[places]
         upper = (counts < np.maximum(pool, 1)[:, None]).sum(axis=1)
         lower = np.clip(upper - 1, 0, None)
@@ -42,7 +43,7 @@ class CapacityTables:
         return np.asarray(np.where(width > 0, inside, rate / begin))
 
     def needed(self, places: Ints, rate: Floats) -> Ints:
-        """Return the fewest replicas alike that carry so many rows a second; `NEVER` where none do."""
+        """Return the fewest replicas alike that carry `rate` rows a second; `NEVER` if none do."""
         counts, carried = self.counts[places], self.carried[places]
         enough = rate[:, None] * (1 - NEAR)
         upper = (carried < enough).sum(axis=1)
@@ -60,8 +61,8 @@ class CapacityTables:
 
 
 def make_tables(capacities: Sequence[Capacity], cvs: Sequence[float]) -> CapacityTables:
-    """Tables of these, each where gaps vary by its own of `cvs`: on the line between two that were simulated,
-    outside of them the nearest."""
+    """Return tables of these capacities, each for its own variation of gaps in `cvs`. Between two simulated
+    variations they are on the line, outside of these at the nearest."""
     width = max((len(each.counts) for each in capacities), default=1)
     counts, carried = np.ones((len(capacities), width)), np.zeros((len(capacities), width))
     by_width: dict[int, list[int]] = {}

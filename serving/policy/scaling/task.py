@@ -30,11 +30,12 @@ class Claimant:
     """A model that claims replicas.
 
     `history`: rows that came in each `bin_s` seconds, the latest last; `cv`: of the gaps between requests.
-    `variants` that may answer, with their accuracies (0 where nobody knows), the most accurate first; what
-    none may undercut has been left out. `optimize`: as `serving.objectives.OPTIMIZE`; `cost_max` of a million
-    rows. `weight` and `priority`: who goes without first where there is too little: the lowest priority,
-    within it by weight. `least` to `most` replicas; `load_s`: until one that is asked for gets batches.
-    `capacities` by variant and kind; a kind that it may not use is left out. `current`: replicas that it has.
+    `variants` that may answer, with their accuracies (0 if unknown), the most accurate first. Variants below
+    what none may undercut have been left out. `optimize`: as `serving.objectives.OPTIMIZE`; `cost_max`: of a
+    million rows. `weight` and `priority`: which models go without first if there is too little. These are
+    models of the lowest priority, and within it by weight. `least` to `most` replicas; `load_s`: until a
+    replica that is asked for gets batches. `capacities`: by variant and kind; a kind that the model may not
+    use is left out. `current`: replicas that it has.
     """
 
     model: str
@@ -66,10 +67,10 @@ class ScalingTask:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What one model is to have. `rate`: rows a second that it is planned for (95th percentile of the
-    forecast), of which `shed` cannot be carried. `replicas` by variant and kind; `accuracy` in the mean over
-    what is carried, `cost` of an hour. `lacking`: a sentence on what could not be had, and what was given up
-    for it in the stated order (buy, degrade, shed); "" where nothing was."""
+    """What one model should have. `rate`: rows a second that it is planned for (95th percentile of the
+    forecast); `shed` of them cannot be carried. `replicas`: by variant and kind; `accuracy`: the mean over
+    what is carried; `cost`: of an hour. `lacking`: a sentence on what could not be had, and what was given up
+    for it; "" if nothing was. The stated order is: buy, degrade, shed."""
 
     model: str
     band: PlannedBand

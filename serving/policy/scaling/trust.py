@@ -11,7 +11,7 @@ LEAST = 0.01
 
 
 class Claimed(NamedTuple):
-    """By a table: `rate` rows a second, of which a share of `allowed` may be missed."""
+    """What a table claims: `rate` rows a second, with a share of `allowed` that may be missed."""
 
     rate: float
     allowed: float
@@ -26,16 +26,16 @@ class Trust:
         self._offered = self._missed = self._seconds = 0.0
 
     def doubt(self) -> None:
-        """What answers has changed: the evidence begins anew. The verdict stays."""
+        """Begin the evidence anew, as what answers has changed. The verdict stays."""
         self._offered = self._missed = self._seconds = 0.0
 
     def forget(self, period_s: float) -> None:
-        """So much time has passed."""
+        """Let the verdict fade for `period_s` that have passed."""
         self.factor = 1 - (1 - self.factor) * exp(-period_s / FORGET_S)
 
     def look(self, offered: int, missed: int, period_s: float, claimed: Claimed, crowd: float) -> None:
-        """In `period_s`, in which no more came, as a rule, than the table claimed. `crowd`: rows that are
-        missed together, when any are: they are one piece of evidence."""
+        """Note the rows offered and missed in `period_s`, in which usually no more came than the table
+        claimed. `crowd`: rows that are missed together, if any are: they are one piece of evidence."""
         left = exp(-period_s / LIFE_S)
         self._offered = self._offered * left + offered
         self._missed = self._missed * left + missed

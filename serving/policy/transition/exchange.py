@@ -50,23 +50,24 @@ class RoundPlanner:
         return Transition(tuple(self._groups), tuple(created))
 
     def _begin(self) -> bool:
-        """Return what there is room for."""
+        """Begin what there is room for; return whether anything began."""
         devices = self._sorted(self._ledger.unbegun)
         return self._together_where_spared([self._ways(device) for device in devices])
 
     def _make_room(self) -> bool:
-        """Return what is in the way of something new and can be spared goes."""
+        """End what is in the way of something new and can be spared; return whether anything ended."""
         devices = self._sorted(self._ledger.unbegun)
         return self._together_where_spared([self._clearings(device) for device in devices])
 
     def _begin_together(self) -> bool:
-        """Return what costs a model capacity that another device gains by: two models change places where
-        each can be loaded beside the other."""
+        """Begin what costs a model capacity that it gains on another device. Two models change places if each
+        can be loaded beside the other. Return whether anything began."""
         devices = self._sorted(self._ledger.unbegun)
         return self._at_one_instant([way for device in devices for way in self._ways(device)])
 
     def _finish_together(self) -> bool:
-        """Devices become what they are to be, of which each alone would cost a model capacity."""
+        """Make devices what they should be, if each alone would cost a model capacity; return whether any
+        changed."""
         return self._at_one_instant([*self._finishing()])
 
     def _at_one_instant(self, ways: Sequence[Move]) -> bool:
@@ -98,7 +99,8 @@ class RoundPlanner:
         return list(moves.values())
 
     def _resize(self) -> bool:
-        """Return what stays has its new batches, all at one instant where possible."""
+        """Give replicas that stay their new batches, all at one instant if possible; return whether any got
+        them."""
         moves = []
         for device in self._sorted(self._ledger.unfinished):
             stages = self._ledger.stages[device]
@@ -114,14 +116,14 @@ class RoundPlanner:
         return self._together_where_spared([[move] for move in moves])
 
     def _end_temporary(self) -> bool:
-        """Stand-ins that are not needed any more go."""
+        """End stand-ins that are not needed any more; return whether any ended."""
         standing = [each for each in self._temporary if self._ledger.stages[each.device][each.number] != NEW]
         return self._together_where_spared(
             [[self._ledger.move(each.device, {each.number: NEW})] for each in standing]
         )
 
     def _stand_in(self) -> bool:
-        """Something new begins in the place of what stands in elsewhere."""
+        """Begin something new in the place of what stands in elsewhere; return whether anything began."""
         for device in self._sorted(self._ledger.unbegun):
             for target in targets(self._ledger, device):
                 cleared = obstacles(self._ledger, target)
@@ -148,12 +150,13 @@ class RoundPlanner:
         return True
 
     def _end(self) -> bool:
-        """Return what is not needed any more goes, whether its room is needed or not."""
+        """End what is not needed any more, whether its room is needed or not; return whether anything
+        ended."""
         devices = self._sorted(self._ledger.unfinished)
         return self._together_where_spared([self._endings(device) for device in devices])
 
     def _finish(self) -> bool:
-        """Devices become what they are to be."""
+        """Make devices what they should be; return whether any changed."""
         return self._together_where_spared([[move] for move in self._finishing()])
 
     def _finishing(self) -> Iterator[Move]:
@@ -212,8 +215,8 @@ class RoundPlanner:
 
 
 def _loss(ledger: TransitionLedger, device: str) -> float:
-    """Return what the new placement has less of on the device than the old one: the sum of the parts of what
-    is promised of each model."""
+    """Return what the new placement has less of on the device than the old one, as a sum of parts of each
+    model's promise."""
     floor = ledger.floors.capacity
     rates = ledger.move(device, dict.fromkeys(ledger.stages[device], NEW)).delta.rates
     return sum(-rate / floor[model] for model, rate in sorted(rates.items()) if rate < 0 and floor.get(model))

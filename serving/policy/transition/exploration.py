@@ -91,7 +91,7 @@ class _Exploration:
         self.trials = 0
 
     def ways(self, ledger: TransitionLedger) -> Iterator[tuple[list[Move], Change | None]]:
-        """What may be done together, and the stand-in that comes with it."""
+        """Yield the moves that may be done together, and the stand-in that comes with them."""
         moves = [each for device in sorted(ledger.unfinished) for each in self._moves_of(ledger, device)]
         for move in moves:
             lacks = ledger.lacks(move.delta)
@@ -118,7 +118,7 @@ class _Exploration:
         return self._moves[position]
 
     def _arrivals_of(self, ledger: TransitionLedger, device: str) -> list[Arrival]:
-        """Slices that fit there, maybe at the instant when something goes."""
+        """Return slices that fit on the device, maybe at the instant when something goes."""
         position = device, _at(ledger, device, ledger.stages[device])
         if position not in self._arrivals:
             found = self._arrivals[position] = []
@@ -155,7 +155,7 @@ def _lacks(ledger: TransitionLedger, *moves: Move) -> bool:
 
 
 def _edits(ledger: TransitionLedger, device: str) -> Iterator[Stages]:
-    """What the device's stages could be next."""
+    """Yield what the device's stages could be next."""
     stages, changes = ledger.stages[device], ledger.changes[device]
     sized = sizings(ledger, device, stages)
     endings = [*_endings(ledger, device)]
@@ -173,7 +173,7 @@ def _edits(ledger: TransitionLedger, device: str) -> Iterator[Stages]:
 
 
 def _endings(ledger: TransitionLedger, device: str) -> Iterator[Stages]:
-    """Yield each slice of which something is still to go, without it."""
+    """Yield each slice from which something is still to go, without it."""
     stages = ledger.stages[device]
     for each in ledger.changes[device]:
         if not stages[each.number].ended:
@@ -181,7 +181,8 @@ def _endings(ledger: TransitionLedger, device: str) -> Iterator[Stages]:
 
 
 def _contents(start: TransitionLedger) -> list[Content]:
-    """Return what stand-ins may be: copies of slices of either placement, and each model's best offers."""
+    """Return the possible contents of stand-ins: copies of slices of either placement, and each model's best
+    offers."""
     promised = start.floors.capacity
     found: dict[Content, None] = {}
     for device in sorted(start.changes):

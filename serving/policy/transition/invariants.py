@@ -27,7 +27,7 @@ class Floors:
 
 
 def floors(problem: PlacementProblem, old: Placement, new: Placement) -> Floors:
-    """Return what both placements have."""
+    """Return the capacity and the spread over failure domains that both placements have."""
     before, after, demand_of = capacities(old), capacities(new), problem.demand_of
     here, there = domains(problem, old), domains(problem, new)
     return Floors(

@@ -32,12 +32,12 @@ class Delta:
     counts: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
 
     def change(self, resident: PlacedReplica, domain: str, sign: int) -> None:
-        """A replica more (1) or less (-1)."""
+        """Count a replica more (`sign` 1) or less (-1)."""
         self.rates[resident.model] += sign * resident.capacity
         self.counts[resident.model][domain] += sign
 
     def add(self, other: "Delta") -> None:
-        """That too."""
+        """Add the other delta."""
         for model, rate in other.rates.items():
             self.rates[model] += rate
             counts = self.counts[model]
@@ -104,7 +104,7 @@ class TransitionLedger:
 
     @classmethod
     def of(cls, problem: PlacementProblem, old: Placement, new: Placement) -> "TransitionLedger":
-        """As the old placement is, on the way to the new one."""
+        """Return a ledger of the old placement, on the way to the new one."""
         fleet = FleetFacts(problem.pool_of, problem.domain_of, problem.demand_of)
         presence: dict[str, Counter[str]] = defaultdict(Counter)
         for device, _, resident in residents(old):
@@ -118,7 +118,7 @@ class TransitionLedger:
         return ledger
 
     def pool(self, device: str) -> Pool:
-        """That the device is of."""
+        """Return the pool of the device."""
         return self.fleet.pool_of[device]
 
     def layout(self, device: str, stages: Stages) -> Slices:
@@ -127,7 +127,8 @@ class TransitionLedger:
         return tuple(each for each in found if each is not None)
 
     def move(self, device: str, after: Stages) -> Move:
-        """From the present stages to those; slices that are not named stay as they are."""
+        """Return the move from the present stages to those of `after`; slices that it does not name stay as
+        they are."""
         before, delta, domain = self.stages[device], Delta(), self.fleet.domain_of[device]
         after = {**before, **after}
         for change in self.changes[device]:
@@ -163,7 +164,7 @@ class TransitionLedger:
         return found
 
     def domains(self, model: str, delta: Delta, besides: Delta = NOTHING) -> set[str]:
-        """In which failure domains the model would be after both."""
+        """Return in which failure domains the model would be after both deltas."""
         there = Counter(self.presence[model])
         for each in (delta, besides):
             for domain, count in each.counts.get(model, {}).items():
@@ -188,7 +189,7 @@ class TransitionLedger:
         return groups(pairs)
 
     def add(self, change: Change) -> None:
-        """A slice that is in neither placement; it is not there yet."""
+        """Add a slice that is in neither placement; it is not there yet."""
         self.changes[change.device].append(change)
         self.stages[change.device][change.number] = NEW
 
@@ -213,7 +214,7 @@ class TransitionLedger:
         )
 
     def look(self, device: str) -> None:
-        """Whether it is among the unbegun, the unfinished and the free."""
+        """Update whether the device is among the unbegun, the unfinished and the free."""
         stages, pool = self.stages[device], self.pool(device)
         waits = not all(each.begun for each in stages.values())
         (self.unbegun.add if waits else self.unbegun.discard)(device)

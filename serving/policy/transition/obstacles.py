@@ -7,8 +7,8 @@ from serving.policy.transition.ledger import Move, Stages, TransitionLedger
 
 
 def targets(ledger: TransitionLedger, device: str) -> list[Change]:
-    """Return the slices on which something new is still to come: first those of models that the device has
-    already, whose old replicas may go then, and the larger before the smaller."""
+    """Return the slices on which something new is still to come. Slices of models that the device has already
+    come first, as their old replicas may go then. The larger come before the smaller."""
     stages = ledger.stages[device]
     there = {each.resident.model for change in ledger.changes[device] for each in change.ends}
     waiting = [each for each in ledger.changes[device] if not stages[each.number].begun]
@@ -42,7 +42,7 @@ def beginnings(ledger: TransitionLedger, target: Change, stages: Stages) -> Iter
 
 
 def sizings(ledger: TransitionLedger, device: str, stages: Stages) -> Stages:
-    """Return the slices whose replicas stay and have yet to have their new batches, with them."""
+    """Return the slices with replicas that stay and have yet to get their new batches, with these."""
     return {
         each.number: stages[each.number]._replace(sized=True)
         for each in ledger.changes[device]
@@ -78,7 +78,8 @@ def _can_begin(ledger: TransitionLedger, target: Change, stages: Stages) -> bool
 
 
 def _price(ledger: TransitionLedger, change: Change) -> tuple[float, float, int]:
-    """(of what is promised, the part that would be missing without it; what it carries; its number)."""
+    """Return the part of what is promised that would be missing without it, what it carries, and its
+    number."""
     ended = ledger.stages[change.device][change.number]._replace(ended=True)
     lacks = ledger.lacks(ledger.move(change.device, {change.number: ended}).delta)
     floor = ledger.floors.capacity

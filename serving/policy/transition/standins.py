@@ -71,7 +71,7 @@ class StandIns:
             yield total
 
     def _copy(self, change: Change) -> None:
-        """The same slice elsewhere, with those of its replicas that would be missing."""
+        """Put the same slice elsewhere, with the replicas of it that would be missing."""
         lacks = self.lacks()
         wanted = [each.resident for each in change.ends if each.resident.model in lacks]
         if not wanted:

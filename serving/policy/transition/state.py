@@ -80,7 +80,7 @@ class State:
         )
 
     def apply(self, step: Step) -> "State":
-        """After the step has been carried out; ValueError where it cannot be from here."""
+        """Return the state after the step. Raises ValueError if the step cannot be carried out from here."""
         devices = dict(self.devices)
         if isinstance(step, RouteStep):
             _reroute(devices, step)
@@ -93,7 +93,7 @@ class State:
 
 
 def at_rest(slots: tuple[Slot, ...]) -> Slices:
-    """Slices with all their residents routed, numbered in order."""
+    """Return the slices with all their residents routed, numbered in order."""
     return tuple(
         TransitionSlice(number, slot.share, slot.start, replicas(slot.residents))
         for number, slot in enumerate(slots)
@@ -101,7 +101,7 @@ def at_rest(slots: tuple[Slot, ...]) -> Slices:
 
 
 def replicas(residents: Sequence[PlacedReplica]) -> tuple[TransitionReplica, ...]:
-    """Routed, numbered in order."""
+    """Return the residents as routed replicas, numbered in order."""
     return tuple(TransitionReplica(number, each, True) for number, each in enumerate(residents))
 
 

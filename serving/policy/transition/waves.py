@@ -39,8 +39,8 @@ def groups(pairs: Sequence[Pair]) -> list[Group]:
 
 
 def together(before: TransitionSlice | None, after: TransitionSlice | None) -> list[TransitionSlice]:
-    """Return what is loaded while the one becomes the other; a replica that is sized counts with the larger
-    side. Nothing where neither is there."""
+    """Return what is loaded while `before` becomes `after`; a replica that is sized counts with the larger
+    side. Return nothing if neither is there."""
     held: dict[int, TransitionReplica] = {}
     there = before or after
     if there is None:

@@ -24,9 +24,9 @@ class Resize(StrEnum):
 
 
 class FaultDomain(StrEnum):
-    """Who else is lost with a slice whose computation faults."""
+    """What else is lost with a slice if its computation faults."""
 
-    PROCESS = "process"  # nobody
+    PROCESS = "process"  # no other slice
     DEVICE = "device"  # every slice of the device
 
 
@@ -46,7 +46,7 @@ class Guarantee:
     tenants_max: int | None
 
     def require(self, spec: SliceSpec, opened: Mapping[str, Share]) -> None:
-        """SlicingError where the slice cannot have its share beside those that are `opened`, by slice."""
+        """Raise SlicingError unless the slice can have its share beside the `opened` shares, by slice."""
         had = opened.get(spec.name)
         if had not in (None, spec.share):
             raise SlicingError(f"slice {spec.name} has {had}; open another slice for {spec.share}")

@@ -6,9 +6,9 @@ from serving.specs import SliceSpec
 
 
 def core_set(spec: SliceSpec) -> Setting:
-    """Return the cores and threads that the slice names, whoever else computes there.
+    """Return the cores and threads that the slice names, whatever else computes there.
 
-    Thread pools are sized when a process starts, so another number of threads is another process.
+    Thread pools are sized when a process starts, so another number of threads needs another process.
     """
     pools = tuple((pool, str(spec.threads)) for pool in THREAD_POOLS)
     return Setting(pools, spec.cores, spec.threads, spec.device)

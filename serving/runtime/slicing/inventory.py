@@ -1,4 +1,4 @@
-"""The devices of this machine: its cores, and its NVIDIA GPUs as NVML tells them. Nowhere else is NVML asked.
+"""The devices of this machine: its cores, and its NVIDIA GPUs as NVML tells them.
 
 A machine without GPUs, driver or library has an inventory without GPUs and the reason. What a driver or a
 container does not tell of a GPU is None.
@@ -25,6 +25,7 @@ Instructions"): NVML counts them, not the multiprocessors."""
 
 _SILENT: Final = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)  # the second: newer than the driver
 
+_WORD_BITS: Final = 64  # of a mask of cores
 BUSY_PERCENT: Final = 10
 """A GPU that nobody uses reads 0; a display or a monitor keeps it at a few per cent."""
 
@@ -61,6 +62,7 @@ class Gpu:
     """A GPU. `index` is NVML's (by PCI bus), which need not be CUDA's; `mig`: whether MIG mode is on;
     `used_percent`: of the last second or less, some kernel ran; `processes` that compute there, by pid.
     `geometry`: the driver's list of MIG profiles and places, () while MIG mode is off or it does not tell.
+    `cores`: those of its NUMA node, () if unknown.
     """
 
     index: int
@@ -77,6 +79,7 @@ class Gpu:
     used_percent: int | None
     processes: tuple[int, ...] | None
     geometry: Geometry = ()
+    cores: tuple[int, ...] = ()
     compute_mode: ComputeMode | None = None
 
     @property
@@ -159,13 +162,27 @@ def _gpu(index: int, handle: Any) -> Gpu:
         capability=capability,
         sms=_sms(handle, capability),
         mig=mode and mode[0] == pynvml.NVML_DEVICE_MIG_ENABLE,
-        mig_devices=_mig_devices(handle) if mode and mode[0] else (),
+        mig_devices=mig_devices(handle) if mode and mode[0] else (),
         power_w=_watts(pynvml.nvmlDeviceGetPowerUsage, handle),
         power_limit_w=_watts(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
         used_percent=None if used is None else int(used.gpu),
         processes=processes,
         geometry=_geometry(handle) if mode and mode[0] else (),
         compute_mode=ComputeMode(only) if only in _MODES else None,
+        cores=_cores(handle),
+    )
+
+
+def _cores(handle: Any) -> tuple[int, ...]:
+    """Return the cores near the GPU, ascending."""
+    words = _ask(pynvml.nvmlDeviceGetCpuAffinity, handle, -(-(os.cpu_count() or 1) // _WORD_BITS))
+    if words is None:
+        return ()
+    return tuple(
+        number * _WORD_BITS + bit
+        for number, word in enumerate(words)
+        for bit in range(_WORD_BITS)
+        if int(word) >> bit & 1
     )
 
 
@@ -222,7 +239,8 @@ def _processes(handle: Any) -> tuple[int, ...] | None:
     return None
 
 
-def _mig_devices(handle: Any) -> tuple[MigDevice, ...]:
+def mig_devices(handle: Any) -> tuple[MigDevice, ...]:
+    """Return the MIG devices of a GPU, by its handle."""
     found = []
     for index in range(_ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         device = _ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)

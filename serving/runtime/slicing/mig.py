@@ -22,7 +22,8 @@ _ANSWER_S = 60.0
 
 
 def run_command(argv: Argv) -> str:
-    """`Run` for real. nvidia-smi ends with 6 where there is nothing to list, which is an answer."""
+    """Run a command, as `Run` says. nvidia-smi ends with 6 if there is nothing to list, which counts as an
+    answer."""
     try:
         done = subprocess.run(  # noqa: S603  # nothing of it comes from a client
             argv, text=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -115,12 +116,12 @@ class MigInstances:
         return on_device(spec, uuid)
 
     def close(self, name: str) -> None:
-        """The instance stays for the next slice of its size."""
+        """Close the slice; its instance stays for the next slice of its size."""
         self._open.pop(name, None)
         self._instances.pop(name, None)
 
     def stop(self) -> None:
-        """Instances are the device's, not ours: they stay."""
+        """Forget the slices; the instances belong to the device, so they stay."""
         self._open.clear()
         self._instances.clear()
 

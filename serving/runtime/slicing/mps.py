@@ -21,7 +21,8 @@ _MIB: Final = 1 << 20
 
 
 class MpsPercentages:
-    """Caps: kernels of a slice run on at most so many per cent of the multiprocessors, whichever are free."""
+    """Caps: kernels of a slice run on at most the slice's per cent of the multiprocessors, on any that are
+    free."""
 
     def __init__(self, uuid: str, control: str = CONTROL, clients_max: int = CLIENTS_MAX) -> None:
         self.daemon = MpsDaemon(uuid, control)
@@ -38,7 +39,7 @@ class MpsPercentages:
         return _client(self.daemon, spec, percent)
 
     def close(self, name: str) -> None:
-        """The daemon stays for the next slice."""
+        """Close the slice; the daemon stays for the next slice."""
         self._open.pop(name, None)
 
     def stop(self) -> None:
@@ -52,7 +53,7 @@ class MpsPartitions:
     def __init__(
         self, uuid: str, chunks: int, control: str = CONTROL, clients_max: int = CLIENTS_MAX
     ) -> None:
-        """`chunks` of the device: 8 multiprocessors each since Hopper, 4 on Ampere."""
+        """Divide the device into `chunks`: 8 multiprocessors each since Hopper, 4 on Ampere."""
         self.daemon = MpsDaemon(uuid, control, ("-S",))
         self._open: dict[str, Share] = {}
         self._partitions: dict[str, str] = {}
@@ -61,8 +62,8 @@ class MpsPartitions:
         self.guarantee = Guarantee(True, shares, Resize.NEW_PROCESS, FaultDomain.DEVICE, tenants)
 
     def open(self, spec: SliceSpec) -> Setting:
-        """Return a partition of so many chunks, listed as such; SlicingError where the free ones do not hold
-        it."""
+        """Return a partition of the slice's number of chunks, as listed. Raises SlicingError if the free
+        chunks do not hold it."""
         if not self.daemon.answers():  # what it had divided is gone with it
             self._open.clear()
         self.guarantee.require(spec, self._open)
@@ -73,7 +74,7 @@ class MpsPartitions:
         return _client(self.daemon, spec, ("CUDA_MPS_SM_PARTITION", self._partitions[spec.name]))
 
     def close(self, name: str) -> None:
-        """SlicingError where the partition still has clients."""
+        """Remove the slice's partition. Raises SlicingError if it still has clients."""
         if name in self._open and self.daemon.answers():
             self._remove(self._partitions[name])
         self._open.pop(name, None)

@@ -86,6 +86,15 @@ class MpsDaemon:
             pid for server in servers for pid in mps_text.pids(self.ask(f"get_client_list {server}"))
         )
 
+    def terminate(self, pid: int) -> None:
+        """End the outstanding work of a client, without harm to the others; nothing if it is no client.
+
+        Raise SlicingError if the daemon does not answer or refuses.
+        """
+        for server in mps_text.pids(self.ask("get_server_list")):
+            if pid in mps_text.pids(self.ask(f"get_client_list {server}")):
+                self.ask(f"terminate_client {server} {pid}")
+
     def stop(self) -> None:
         """End it with its servers; their last clients have 2 s to go."""
         if self._guard is not None:
@@ -112,7 +121,7 @@ class MpsDaemon:
                 said = mps_text.log_tail(self._log()) or "nothing"
                 command = " ".join((self._control, "-f", *self._options))
                 raise SlicingError(f"{command} {how}; it said: {said}")
-            time.sleep(0.01)  # it tells nobody that it listens
+            time.sleep(0.01)  # it does not announce that it listens
 
     def _log(self) -> str:
         path = Path(self._folder, "control.log")

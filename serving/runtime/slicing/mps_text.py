@@ -61,6 +61,6 @@ def partitions(text: str) -> tuple[Partition, ...]:
 
 
 def log_tail(log: str, lines: int = 3) -> str:
-    """Return the last lines of a daemon's log without their stamps, on one line: some errors are said only
+    """Return the last lines of a daemon's log without their stamps, on one line: some errors appear only
     there."""
     return "; ".join(_LOGGED.sub("", line) for line in log.strip().splitlines()[-lines:])

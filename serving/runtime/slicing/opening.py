@@ -6,12 +6,14 @@ stays open while its worker is restarted; it is given back when its slice is gon
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from serving.policy.device_health import Placed
 from serving.runtime.slicing.choice import VisibleDevice, device_actuator, device_named
+from serving.runtime.slicing.clients import Ended, check_clients, daemon_of, end_client
 from serving.runtime.slicing.contract import Actuator, Setting, SlicingError
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.inventory import Inventory, take_inventory
@@ -37,6 +39,18 @@ class Shares(Protocol):
         """Give back the share of a slice whose worker has ended, in the background."""
         ...
 
+    def is_shared(self, name: str) -> bool:
+        """Return whether the slice's worker computes by way of a process that others use too."""
+        ...
+
+    async def end(self, name: str, pid: int) -> None:
+        """End the work of a worker of a shared slice at its device, before its process is killed."""
+        ...
+
+    async def check(self, name: str, pid: int) -> str:
+        """Return why a worker of a shared slice does not compute within its share, "" if it does."""
+        ...
+
     async def stop(self) -> None:
         """Give back all shares and end what was started for them."""
         ...
@@ -54,15 +68,26 @@ class PreparedShares:
     def close(self, name: str) -> None:
         """Keep what the caller has opened: it closes that itself."""
 
+    def is_shared(self, name: str) -> bool:  # noqa: ARG002  # whoever opened it sees to it
+        return False
+
+    async def end(self, name: str, pid: int) -> None:
+        """Do nothing: no slice is shared."""
+
+    async def check(self, name: str, pid: int) -> str:  # noqa: ARG002
+        return ""
+
     async def stop(self) -> None:
         """Do nothing: nothing was started here."""
 
 
 @dataclass
 class _Opened:
-    """An actuator, and the slices that have a share by it."""
+    """An actuator on the GPU of a UUID, the usable cores near it, and the slices with a share by it."""
 
     actuator: Actuator
+    uuid: str = ""
+    cores: tuple[int, ...] = ()
     slices: set[str] = field(default_factory=set)
 
 
@@ -83,12 +108,18 @@ class DeviceShares:
         self._inside: dict[str, _Opened] = {}  # MPS inside a MIG instance, by its shared name
         self._specs: dict[str, SliceSpec] = {}
         self._asked: dict[str, SliceSpec] = {}  # to be opened next
+        self._placed: dict[str, Placed] = {}
         self.on_trouble: Callable[[str], None] = lambda _: None
+        self.on_open: Callable[[], None] = lambda: None
+        self.on_restart: Callable[[Sequence[str], str], None] = lambda _slices, _reason: None
+        self.on_broken: Callable[[str, str], None] = lambda _device, _reason: None
 
     async def open(self, spec: SliceSpec) -> Setting:
         """See `Shares`. A slice of cores waits for no thread."""
         if spec.device == "cpu":
             return core_set(spec)
+        if not spec.rehearsed:
+            self.on_open()
         self._asked[spec.name] = spec
         await asyncio.sleep(0)  # the others that start now are known before the first is opened
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._open, spec)
@@ -97,6 +128,30 @@ class DeviceShares:
         """See `Shares`."""
         if name in self._specs:
             self._thread.submit(self._close_told, name)
+
+    @property
+    def placed(self) -> Mapping[str, Placed]:
+        """Where the slices with an open share compute."""
+        return dict(self._placed)
+
+    def is_shared(self, name: str) -> bool:
+        """See `Shares`: its work passes through an MPS daemon."""
+        place = self._placed.get(name)
+        return place is not None and place.share_kind in ("mps", "sm")
+
+    async def end(self, name: str, pid: int) -> None:
+        """See `Shares`. `on_restart` hears if all workers of the daemon must end, `on_broken` if none can
+        start there."""
+        loop = asyncio.get_running_loop()
+        others, device, ended = await loop.run_in_executor(self._thread, self._end, name, pid)
+        if ended.restarted:
+            self.on_restart(others, ended.restarted)
+        if ended.broken:
+            self.on_broken(device, ended.broken)
+
+    async def check(self, name: str, pid: int) -> str:
+        """See `Shares`. A worker that does not compute on the GPU, or is not seen there, is not blamed."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._check, name, pid)
 
     async def stop(self) -> None:
         """See `Shares`."""
@@ -121,7 +176,40 @@ class DeviceShares:
             raise
         opened.slices.add(spec.instance or spec.name)
         self._specs[spec.name] = spec
-        return setting
+        visible = dict(setting.environment).get("CUDA_VISIBLE_DEVICES") or ""
+        instance = visible if visible.startswith("MIG-") else ""
+        kind = "mps" if spec.instance else spec.share.kind
+        self._placed[spec.name] = Placed(opened.uuid, instance, kind)
+        # Memory of another node is farther from the GPU, for copies and for the calls of its driver.
+        return setting if setting.cores else replace(setting, cores=opened.cores)
+
+    def _through(self, spec: SliceSpec) -> tuple[Actuator, Sequence[str]]:
+        """Return what gives a slice its share, and the slices beside it there."""
+        opened = self._inside.get(spec.instance) if spec.instance else None
+        opened = opened or self._opened[spec.device, spec.share.kind]
+        return opened.actuator, sorted(opened.slices)
+
+    def _end(self, name: str, pid: int) -> tuple[Sequence[str], str, Ended]:
+        spec = self._specs.get(name)
+        if spec is None:
+            return (), "", Ended()
+        actuator, slices = self._through(spec)
+        daemon = daemon_of(actuator)
+        return slices, spec.device, Ended() if daemon is None else end_client(daemon, pid)
+
+    def _check(self, name: str, pid: int) -> str:
+        spec = self._specs.get(name)
+        if spec is None:
+            return ""
+        uuid = self._placed[name].uuid
+        gpu = next((gpu for gpu in self._inventory().gpus if gpu.uuid == uuid), None)
+        if gpu is None or pid not in (gpu.processes or ()):
+            return ""
+        try:
+            check_clients(self._through(spec)[0], (pid,))
+        except SlicingError as error:
+            return f"slice {name}: {error}"
+        return ""
 
     def _coming(self, spec: SliceSpec) -> tuple[str, ...]:
         """Return the profiles of the instances that are asked for beside this slice's and not yet open."""
@@ -146,7 +234,9 @@ class DeviceShares:
                 )
             inventory = self._inventory()
             device = device_named(spec.device, inventory, self._environ)
-            self._opened[key] = _Opened(self._make(spec.share.kind, device, inventory))
+            near = tuple(core for core in inventory.cores if core in device.gpu.cores)
+            actuator = self._make(spec.share.kind, device, inventory)
+            self._opened[key] = _Opened(actuator, device.gpu.uuid, near)
         return self._opened[key]
 
     def _open_inside(self, opened: _Opened, spec: SliceSpec) -> Setting:
@@ -168,6 +258,7 @@ class DeviceShares:
 
     def _close(self, name: str) -> None:
         spec = self._specs.pop(name, None)
+        self._placed.pop(name, None)
         if spec is None:
             return
         opened = self._opened[spec.device, spec.share.kind]
@@ -198,3 +289,4 @@ class DeviceShares:
         self._inside.clear()
         self._opened.clear()
         self._specs.clear()
+        self._placed.clear()

@@ -19,7 +19,8 @@ def on_device(spec: SliceSpec, visible: str | None, *more: tuple[str, str]) -> S
 
 
 class TimeSlices:
-    """Any number of slices on one GPU. `whole:1` is `time:1` without others, which whoever places sees to."""
+    """Any number of slices on one GPU. `whole:1` is `time:1` without others; the placement makes sure of
+    that."""
 
     guarantee = Guarantee(
         reservation=False,
@@ -30,7 +31,8 @@ class TimeSlices:
     )
 
     def __init__(self, uuid: str = "") -> None:
-        """`uuid`: NVML's name of the GPU; "" where there is none, then the slice's own name is kept."""
+        """Take the GPU of that `uuid`, NVML's name for it. With "", if there is no GPU, the slice keeps its
+        own name."""
         self._uuid = uuid
 
     def open(self, spec: SliceSpec) -> Setting:
@@ -38,7 +40,7 @@ class TimeSlices:
         return on_device(spec, self._uuid) if self._uuid else core_set(spec)
 
     def close(self, name: str) -> None:
-        """Nothing is kept of a slice."""
+        """Do nothing: a slice leaves nothing to close."""
 
     def stop(self) -> None:
-        """Nothing was started."""
+        """Do nothing: nothing was started."""

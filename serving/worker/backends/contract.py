@@ -16,6 +16,9 @@ class LoadedModel(Protocol):
     One thread loads it and runs it first, while batches of other replicas run on another, those of the same
     code too; from then on all its runs are that other thread's, one at a time.
 
+    It may have `predict_device` (`serving.worker.device.ports.DeviceModel`) in place of `predict`. Then it
+    takes and gives tensors on its device, and the worker copies them beside other batches.
+
     Arrays have the batch dimension first; BYTES are object arrays of bytes, BF16 uint16 bit patterns.
     """
 

@@ -16,10 +16,18 @@ from types import CodeType, ModuleType
 from typing import cast
 
 from serving.worker.backends.contract import LoadedModel
+from serving.worker.device.compiling import GRAPHS, TORCH, CapturedPredict, GpuGraphs, compiled
+from serving.worker.device.ports import DeviceModel, Streams
+from serving.worker.device.running import TensorModel
+from serving.worker.device.streams import streams_on
 from serving.worker.orders import LoadOrder
-from serving.worker.samples import obstacle
+from serving.worker.samples import obstacle, warm_rows
 
 _numbers = count()  # of what was executed: names of modules are never used again
+
+
+MakeStreams = Callable[[ModuleType, str], Streams]
+"""Return the streams of a device, given torch and the device's name."""
 
 
 class PythonBackend:
@@ -28,8 +36,11 @@ class PythonBackend:
     `device`: "cpu", or the torch name of another; a model is told that one as its option "device".
     """
 
-    def __init__(self, threads: int, device: str = "cpu") -> None:
+    def __init__(self, threads: int, device: str = "cpu", make_streams: MakeStreams = streams_on) -> None:
         self._threads = threads
+        self._where = device
+        self._make_streams = make_streams
+        self._streams: Streams | None = None
         self._device: dict[str, object] = {} if device == "cpu" else {"device": device}
         self._modules: dict[tuple[Path, str], ModuleType] = {}
         self._locks: dict[tuple[Path, str], Lock] = {}
@@ -57,14 +68,35 @@ class PythonBackend:
     def _checked(self, model: object, order: LoadOrder) -> LoadedModel:
         self._settle_newly()  # its loading may have imported torch
         loaded = f"what {order.folder / 'model.py'} loads"
-        if not callable(getattr(model, "predict", None)):
-            raise AttributeError(f"{loaded} has no method predict")
+        tensors = callable(getattr(model, "predict_device", None))
+        if not tensors and not callable(getattr(model, "predict", None)):
+            raise AttributeError(f"{loaded} has no method predict, and no predict_device")
         sample = getattr(model, "sample", None)
         if sample is None and (told := obstacle(order.inputs)):
             raise AttributeError(f"{loaded} has no method sample(rows, size), and none can be made: {told}")
         if sample is not None and not callable(sample):
             raise AttributeError(f"{loaded} has a sample that is no method sample(rows, size)")
+        if tensors:
+            return self._of_tensors(model, order)
+        if order.compile != "none" and self._where != "cpu":
+            raise AttributeError(
+                f"{loaded} has no method predict_device, which compile: {order.compile} needs"
+            )
         return cast(LoadedModel, model)
+
+    def _of_tensors(self, model: object, order: LoadOrder) -> TensorModel:
+        torch = self._torch
+        if torch is None:
+            raise AttributeError(f"{order.folder / 'model.py'} has predict_device, but imports no torch")
+        if self._streams is None:
+            self._streams = self._make_streams(torch, self._where)
+        specs, types = (order.inputs, order.outputs), (torch.bfloat16, torch.int16)
+        found = TensorModel(cast(DeviceModel, model), self._streams, specs, types)
+        if self._where != "cpu" and order.compile == TORCH:
+            found.predict_device = compiled(torch, found.predict_device, 2 * len(warm_rows(order.batch_max)))
+        elif self._where != "cpu" and order.compile == GRAPHS:
+            found.predict_device = CapturedPredict(found.predict_device, GpuGraphs(torch))
+        return found
 
     def _settle_newly(self) -> None:
         # By the thread that loads: what another thread finds there may be half imported yet.

@@ -14,14 +14,14 @@ from tests.policy.views import NOW_US, LaneSeen, PieceSeen, ReplicaSeen
 def lane_of(pieces: Sequence[PieceSeen]) -> LaneSeen:
     """In the order of deadlines, as lanes keep them."""
     ordered = tuple(sorted(pieces, key=lambda piece: piece.deadline_us))
-    return LaneSeen(ordered, sheltered=tuple(piece for piece in ordered if piece.sheltered))
+    return LaneSeen(ordered, protected=tuple(piece for piece in ordered if piece.protected))
 
 
 def pieces_of(
-    rows: st.SearchStrategy[int], sheltered: st.SearchStrategy[bool]
+    rows: st.SearchStrategy[int], protected: st.SearchStrategy[bool]
 ) -> st.SearchStrategy[PieceSeen]:
     numbers = st.integers(0, 1000)  # arrivals tell pieces apart
-    return st.builds(PieceSeen, rows, st.integers(NOW_US - 3, NOW_US + 25), numbers, sheltered)
+    return st.builds(PieceSeen, rows, st.integers(NOW_US - 3, NOW_US + 25), numbers, protected)
 
 
 def lanes_of(pieces: st.SearchStrategy[PieceSeen]) -> st.SearchStrategy[LaneSeen]:
@@ -30,7 +30,7 @@ def lanes_of(pieces: st.SearchStrategy[PieceSeen]) -> st.SearchStrategy[LaneSeen
 
 
 single_rows = lanes_of(pieces_of(st.just(1), st.just(False)))
-sheltered_rows = lanes_of(pieces_of(st.just(1), st.booleans()))
+protected_rows = lanes_of(pieces_of(st.just(1), st.booleans()))
 any_lanes = lanes_of(pieces_of(st.integers(1, 5), st.booleans()))
 replicas = st.builds(
     ReplicaSeen, st.integers(1, 12).map(lambda rows: {0: rows}), st.sampled_from([0.3, 1.0, 2.5])
@@ -105,14 +105,14 @@ def test_at_light_load_nothing_is_given_up_that_could_be_met_alone(
     assert not any(in_time(piece, 1, replica) for piece in dropped)
 
 
-@given(sheltered_rows, replicas, loads, loads)
-def test_sheltered_pieces_are_never_given_up_and_run_first(
+@given(protected_rows, replicas, loads, loads)
+def test_protected_pieces_are_never_given_up_and_run_first(
     lane: LaneSeen, replica: ReplicaSeen, sustaining: int, cap: int
 ) -> None:
     taken, dropped, _ = window(lane, replica, sustaining, cap, NOW_US)
-    assert not any(piece.sheltered for piece in dropped)
-    if lane.sheltered and in_time(lane.pieces[-1], 1, replica):
-        assert taken[0] is lane.sheltered[0]
+    assert not any(piece.protected for piece in dropped)
+    if lane.protected and in_time(lane.pieces[-1], 1, replica):
+        assert taken[0] is lane.protected[0]
 
 
 @given(single_rows, replicas, loads, loads, st.integers(0, 9))

@@ -60,20 +60,20 @@ def account(calls: int = 0) -> Account:
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 700), st.booleans()), max_size=40))
 def test_the_limit_holds_whatever_comes(steps: list[tuple[int, int, bool]]) -> None:
     books = account(calls=100)
-    holdings = [Holding(books, f"10.0.0.{number % 3}") for number in range(6)]
+    observed = [Holding(books, f"10.0.0.{number % 3}") for number in range(6)]
     for number, size, ends in steps:
-        one = holdings[number]
+        one = observed[number]
         if ends:
             one.size = 0
             books.release(one)
         else:
             one.grow(size)
-        held = sum(each.size for each in holdings)
+        held = sum(each.size for each in observed)
         assert books.by_kind() == {"uploads": held, "answers": 0, "calls": 100}
         assert books.held_bytes == held + 100 <= LIMIT
-        there = [each for each in holdings if each.size]
+        there = [each for each in observed if each.size]
         assert not there or not all(each.paused for each in there)
-    assert books.given_up == sum(len(each.said) for each in holdings)
+    assert books.given_up == sum(len(each.said) for each in observed)
 
 
 def test_the_address_that_holds_most_loses_its_largest() -> None:

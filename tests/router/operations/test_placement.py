@@ -62,7 +62,7 @@ class Workers:
     def scale(self, spec: ScalingSpec) -> None:
         self.scaled.append(spec)
 
-    def turn_back(self, reason: str = "it was told to turn back") -> None:
+    def roll_back(self, reason: str = "an operator rolled it back") -> None:
         self.progress = Progress(RolloutState.TURNING_BACK, 1, 1)
         self.given_up = (reason,)
 
@@ -208,7 +208,7 @@ async def test_where_a_move_turns_back_what_was_kept_is_kept_again(
     found = await house.ended()
     assert found["outcome"] | {"seconds": 0} == {
         "id": move,
-        "result": "turned back",
+        "result": "rolled back",
         "reasons": ["slice wide: no memory"],
         "seconds": 0,
     }
@@ -221,12 +221,12 @@ async def test_where_a_move_turns_back_what_was_kept_is_kept_again(
 async def test_a_move_is_given_up_on_request(house: House) -> None:
     await house.put()
     await house.until_wanted()
-    answer = await house.client.post("/v2/placement/turn-back")
+    answer = await house.client.post("/v2/placement/roll-back")
     assert answer.status_code == 202
-    assert (await house.get())["progress"]["state"] == "turning back"
+    assert (await house.get())["progress"]["state"] == "rolling back"
     house.workers.arrive()
     found = await house.ended()
-    assert found["outcome"]["reasons"] == ["it was told to turn back"]
+    assert found["outcome"]["reasons"] == ["an operator rolled it back"]
     assert read(house.settings.path) is None
 
 
@@ -235,13 +235,13 @@ async def test_a_gateway_that_is_killed_on_the_way_back_starts_with_what_was_the
 ) -> None:
     await house.put()
     await house.until_wanted()
-    await house.client.post("/v2/placement/turn-back")
+    await house.client.post("/v2/placement/roll-back")
     house.workers.event.set()  # something happens; the way back is not at its end
     house.workers.event.clear()
     async with asyncio.timeout(PATIENCE_S):
         while read(house.settings.path) is not None:  # noqa: ASYNC110  # a file tells nobody
             await asyncio.sleep(0.001)
-    assert (await house.get())["progress"]["state"] == "turning back"
+    assert (await house.get())["progress"]["state"] == "rolling back"
     house.workers.arrive()
     await house.ended()
 
@@ -262,7 +262,7 @@ async def test_replicas_follow_load_as_the_change_says_and_as_before_where_it_is
 
 
 async def test_there_is_nothing_to_give_up_where_nothing_moves(house: House) -> None:
-    answer = await house.client.post("/v2/placement/turn-back")
+    answer = await house.client.post("/v2/placement/roll-back")
     assert answer.status_code == 409
     assert answer.json()["reasons"] == ["no placement is being carried out"]
 
@@ -317,7 +317,7 @@ async def test_a_change_that_came_first_is_not_undone(house: House) -> None:
     house.workers.arrive()
     await first
     found = await house.ended()
-    assert found["outcome"]["result"] == "turned back"
+    assert found["outcome"]["result"] == "rolled back"
     assert found["outcome"]["reasons"] == ["another change came first"]
     assert read(house.settings.path) is None
     assert len(house.workers.wanted) == 1
@@ -399,9 +399,9 @@ async def test_what_has_drifted_is_told(house: House) -> None:
 async def test_a_move_that_has_not_begun_to_move_anything_is_given_up_too(house: House) -> None:
     house.disk.clear()  # it still reads profiles
     await house.put()
-    assert (await house.client.post("/v2/placement/turn-back")).status_code == 202
+    assert (await house.client.post("/v2/placement/roll-back")).status_code == 202
     house.disk.set()
     found = await house.ended()
-    assert found["outcome"]["reasons"] == ["it was told to turn back"]
+    assert found["outcome"]["reasons"] == ["an operator rolled it back"]
     assert not house.workers.wanted
     assert read(house.settings.path) is None

@@ -415,7 +415,7 @@ async def test_an_edit_during_a_change_turns_that_back_and_counts(world: World) 
     world.current.refusal = ()
     await wait_for(world, "is in force")
     assert world.served["digits"].slo_us == 60_000
-    assert world.current.turned_back == 1
+    assert world.current.rolled_back == 1
     watching.cancel()
     await asyncio.wait([watching])
 
@@ -451,7 +451,7 @@ async def test_what_asks_for_no_other_change_leaves_the_one_under_way_alone(
             world.path.unlink()
     async with asyncio.timeout(60):
         await judged.wait()
-    assert world.current.turned_back == 0
+    assert world.current.rolled_back == 0
     world.current.hold.set()
     await wait_for(world, "is in force")
     said = {"a fault": "expected a number", "what needs a restart": "needs a restart", "gone": "is gone"}

@@ -46,7 +46,7 @@ class FakeCurrent:
         self.hold.set()
         self.begun = asyncio.Event()
         self.changes: list[Settings] = []
-        self.turned_back = 0
+        self.rolled_back = 0
         self._serving = serving
         serving.models = _by_name(settings)
 
@@ -65,8 +65,8 @@ class FakeCurrent:
             raise ChangeRefused(self.refusal)
         self._serving.models = _by_name(settings)
 
-    def turn_back(self, reason: str = "") -> None:
-        self.turned_back += 1
+    def roll_back(self, reason: str = "") -> None:
+        self.rolled_back += 1
         self.refusal = ("it was given up",)
         self.hold.set()
 

@@ -52,7 +52,7 @@ class Script(PlacementClient):
     def __init__(self, *says: dict[str, Any] | Exception) -> None:
         super().__init__("http://gateway")
         self.says = [*says]
-        self.turned_back = 0
+        self.rolled_back = 0
         self.on_read: Callable[[int], None] = lambda _count: None
         self.count = 0
 
@@ -64,8 +64,8 @@ class Script(PlacementClient):
             raise said
         return said
 
-    def turn_back(self) -> None:
-        self.turned_back += 1
+    def roll_back(self) -> None:
+        self.rolled_back += 1
 
 
 def follow(door: Script, interrupts: Interrupts | None = None) -> int:
@@ -84,10 +84,10 @@ def test_each_step_is_a_line_and_the_end_is_one(capsys: pytest.CaptureFixture[st
 def test_a_gateway_that_turned_back_ends_it_with_1_and_its_reasons(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert follow(Script(told(), told("turning back"), ended("turned back", ("no memory [/b]",)))) == 1
+    assert follow(Script(told(), told("rolling back"), ended("rolled back", ("no memory [/b]",)))) == 1
     assert capsys.readouterr().err.splitlines()[1:] == [
-        "turning back: step 1 of 2: x is loading",
-        "turned back after 1.2 s; what was in place is in place again",
+        "rolling back: step 1 of 2: x is loading",
+        "rolled back after 1.2 s; what was in place is in place again",
         "  no memory [/b]",
     ]
 
@@ -104,13 +104,13 @@ def interrupted(door: Script, *reads: int) -> Interrupts:
 
 
 def test_ctrl_c_asks_to_turn_back_until_it_does_and_follows_that(capsys: pytest.CaptureFixture[str]) -> None:
-    door = Script(told(), told(), told(), told("turning back"), ended("turned back", ("it was told to",)))
+    door = Script(told(), told(), told(), told("rolling back"), ended("rolled back", ("it was told to",)))
     assert follow(door, interrupted(door, 2)) == 130
-    assert door.turned_back == 2
+    assert door.rolled_back == 2
     assert capsys.readouterr().err.splitlines()[1:] == [
-        "asking the gateway to turn back; Ctrl-C again leaves it alone",
-        "turning back: step 1 of 2: x is loading",
-        "turned back after 1.2 s; what was in place is in place again",
+        "asking the gateway to roll back; Ctrl-C again leaves it alone",
+        "rolling back: step 1 of 2: x is loading",
+        "rolled back after 1.2 s; what was in place is in place again",
         "  it was told to",
     ]
 
@@ -118,11 +118,11 @@ def test_ctrl_c_asks_to_turn_back_until_it_does_and_follows_that(capsys: pytest.
 def test_ctrl_c_that_comes_too_late_changes_nothing() -> None:
     door = Script(told(), ended())
     assert follow(door, interrupted(door, 2)) == 0
-    assert door.turned_back == 0
+    assert door.rolled_back == 0
 
 
 def test_ctrl_c_twice_leaves_it_alone_and_says_what_becomes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    door = Script(told(), told(), told("turning back"))
+    door = Script(told(), told(), told("rolling back"))
     assert follow(door, interrupted(door, 2, 3)) == 130
     assert capsys.readouterr().err.splitlines()[-1] == (
         "left alone: the gateway turns back by itself; GET http://gateway/v2/placement says how far it is"
@@ -204,11 +204,11 @@ def test_a_placement_is_read_and_put_over_http(server: tuple[str, type[Answers]]
     door = PlacementClient(url)
     assert door.read() == told()
     assert door.put({"slices": []}) == "m"
-    door.turn_back()
+    door.roll_back()
     assert handler.asked == [
         ("GET", "/v2/placement", b""),
         ("PUT", "/v2/placement", b'{"slices": []}'),
-        ("POST", "/v2/placement/turn-back", b""),
+        ("POST", "/v2/placement/roll-back", b""),
     ]
 
 

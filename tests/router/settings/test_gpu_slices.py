@@ -147,6 +147,21 @@ def test_a_device_to_plan_with_is_no_device_to_serve_on(home: Path) -> None:
     assert any("expected `rehearse: true` there, or a GPU such as cuda:0" in each for each in faults), faults
 
 
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize(
+    ("entry", "warned"), [("{name: g, cores: 1}", True), ('{name: g, device: "cuda:1"}', False)]
+)
+def test_a_variant_that_is_compiled_for_a_gpu_and_runs_on_none_is_warned_of(
+    home: Path, entry: str, warned: bool
+) -> None:
+    file = home / "models" / "digits" / "model.yaml"
+    file.write_text(file.read_text().replace("{name: cnn, ", "{name: cnn, compile: graphs, "))
+    found = settings(home, entry)
+    assert found.models[0].spec.variant("cnn").compile == "graphs"
+    message = "digits cnn has compile: graphs, and runs on no GPU; there it does nothing"
+    assert ((message, "models[0]") in [(each.message, each.where) for each in found.warnings]) is warned
+
+
 INSTANCES = (MigDevice("MIG-a", 1, 1, 60, 0, "3g.71gb"),)
 STATES = {
     "prohibited": replace(gpu(0), compute_mode=ComputeMode.PROHIBITED),

@@ -21,6 +21,8 @@ DIVIDED = {"h200": (16, 8), "a100": (27, 4)}
 """By kind of GPU: chunks, and multiprocessors of each."""
 SERVER = "4711"
 STANDIN, PIPES, LOGS = "NVIDIA_STANDIN", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+ENDED: set[str] = set()
+"""Clients that it was told to terminate, on such a machine."""
 
 
 class Daemon:
@@ -63,6 +65,8 @@ class Daemon:
                 if words[0] != SERVER or not clients():
                     return f"Server {words[0]} not found\n"
                 return "".join(f"{pid}\n" for pid in clients())
+            case "terminate_client":
+                return terminate(words)
             case "ps":
                 return "Server not found\n"
             case "get_server_list":
@@ -73,13 +77,15 @@ class Daemon:
 
 
 def clients() -> list[str]:
-    """The clients of its one server. A process with children is the keeper of a worker, and computes nothing.
+    """The clients of its one server: those that the file named by MPS_CLIENTS lists.
 
-    CUDA makes a client of a process that computes. A process that has the pipes and computes nothing cannot
-    be told from it here. Those of the daemon's own side have a folder for logs too.
+    On a machine of tests/gpus/machine.py they are processes. A process with children is the keeper of a
+    worker, and computes nothing. CUDA makes a client of a process that computes; here one that has the pipes
+    and computes nothing is a client too. Those of the daemon's own side have a folder for logs too.
     """
     if STANDIN not in os.environ:
-        return []
+        path = os.environ.get("MPS_CLIENTS")
+        return Path(path).read_text().split() if path and Path(path).exists() else []
     there: list[str] = []
     for process in Path("/proc").iterdir():
         try:
@@ -88,9 +94,29 @@ def clients() -> list[str]:
         except OSError:  # it has ended, or is another user's
             continue
         ours = all(f"{name}={os.environ[name]}".encode() in environ for name in (STANDIN, PIPES))
-        if ours and not children and not any(each.startswith(f"{LOGS}=".encode()) for each in environ):
+        if (
+            ours
+            and not children
+            and process.name not in ENDED
+            and not any(each.startswith(f"{LOGS}=".encode()) for each in environ)
+        ):
             there.append(process.name)
     return there
+
+
+def terminate(words: list[str]) -> str:
+    """End the work of a client, after NVIDIA's documentation; with MPS_TWIN=stuck it cannot."""
+    server, pid = words
+    there = clients()
+    if server != SERVER or pid not in there:
+        return f"Failed to find client {pid} of server {server}\n"
+    if os.environ.get("MPS_TWIN") == "stuck":
+        return f"Failed to terminate client {pid}\n"
+    if STANDIN in os.environ:
+        ENDED.add(pid)
+        return ""
+    Path(os.environ["MPS_CLIENTS"]).write_text("\n".join(each for each in there if each != pid))
+    return ""
 
 
 def divided() -> tuple[str, int, int]:

@@ -4,6 +4,8 @@
  * NVML_FLEET=gpu;gpu;... lists GPUs in place of these: h200, a100, or with MIG mode on a100:2g.10gb@0,1g.5gb@6.
  * 2g.10gb@0#3 is GPU instance 3; h200/used=9000/mode=2 has 9000 MiB in use and a compute mode; -h200 is gone.
  * NVIDIA_STANDIN=file: the list is the "gpus" of that file at each moment (tests/gpus/machine.py).
+ * NVML_XIDS=path a file with a line "gpu xid instance" for each fault, that may grow; NVML_THROTTLE the bits of
+ * lowered clocks, NVML_ECC and NVML_ROWS=pending what its memory has suffered.
  * Compiled with -DOLD_DRIVER it lacks what newer drivers brought. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -248,6 +250,54 @@ int nvmlDeviceGetGpuInstancePossiblePlacements_v2(
     return NOT_SUPPORTED;
 }
 
+typedef struct { Device *device; unsigned long long type, data; unsigned instance, compute; } Event;
+
+int nvmlEventSetCreate(long **set) { ASKED; *set = calloc(1, sizeof **set); return OK; }
+int nvmlEventSetFree(long *set) { free(set); return OK; }
+int nvmlDeviceRegisterEvents(Device *device, unsigned long long types, long *set) {
+    (void)device; (void)types; (void)set; ASKED; return OK;
+}
+int nvmlEventSetWait_v2(long *set, Event *event, unsigned timeout_ms) {
+    (void)timeout_ms; ASKED;
+    const char *path = getenv("NVML_XIDS");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    int gpu, xid, found = 0;
+    unsigned instance;
+    if (file && fseek(file, *set, SEEK_SET) == 0 && fscanf(file, "%d %d %u\n", &gpu, &xid, &instance) == 3) {
+        devices[gpu][0].gpu = gpu;
+        *event = (Event){&devices[gpu][0], 8, xid, instance, 0};
+        *set = ftell(file);
+        found = 1;
+    }
+    if (file) fclose(file);
+    return found ? OK : 10; /* NVML_ERROR_TIMEOUT */
+}
+int nvmlDeviceGetTotalEccErrors(Device *device, int kind, int counter, unsigned long long *count) {
+    (void)device; (void)kind; (void)counter; ASKED; *count = number("NVML_ECC", 0); return OK;
+}
+int nvmlDeviceGetRemappedRows(Device *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending,
+                              unsigned *failed) {
+    (void)device; ASKED;
+    *corrected = *uncorrected = *failed = 0;
+    *pending = getenv("NVML_ROWS") != NULL;
+    return OK;
+}
+int nvmlDeviceGetCurrentClocksThrottleReasons(Device *device, unsigned long long *reasons) {
+    (void)device; ASKED; *reasons = number("NVML_THROTTLE", 0); return OK;
+}
+int nvmlDeviceGetTemperature(Device *device, int sensor, unsigned *celsius) {
+    (void)device; (void)sensor; ASKED; *celsius = 41; return OK;
+}
+int nvmlDeviceGetTotalEnergyConsumption(Device *device, unsigned long long *millijoules) {
+    (void)device; ASKED; *millijoules = 5000; return OK;
+}
+int nvmlDeviceGetCpuAffinity(Device *device, unsigned words, unsigned long *mask) {
+    ASKED;
+    memset(mask, 0, words * sizeof *mask);
+    mask[0] = 1ul << device->gpu;
+    return OK;
+}
+
 #ifdef OLD_DRIVER
 #define RUNNING nvmlDeviceGetComputeRunningProcesses_v2
 #else
@@ -278,7 +328,10 @@ int RUNNING(Device *device, unsigned *count, Process *processes) {
     (void)device;
     ASKED;
     for (const char *at = text; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
-        if (found < *count) processes[found].pid = atoi(at);
+        if (found < *count) {
+            processes[found].pid = atoi(at);
+            processes[found].bytes = 600ull << 20;
+        }
         found++;
     }
     int code = found > *count ? SMALL : OK;

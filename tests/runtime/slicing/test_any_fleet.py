@@ -56,7 +56,8 @@ class Fleet:
         self.smis[f"GPU-{index}"] = Smi(name)
         return Gpu(index, f"GPU-{index}", name, 1, 0, (9, 0), 132, mig, (), None, None, 0, ())
 
-    def _make(self, kind: str, gpu: VisibleDevice, _: Inventory) -> Actuator:
+    def _make(self, kind: str, visible: VisibleDevice, _: Inventory) -> Actuator:
+        gpu = visible.gpu
         if kind != "mig":
             return Percents(gpu.uuid)
         smi = self.smis[gpu.uuid]

@@ -98,3 +98,27 @@ async def test_a_visible_mig_device_is_opened_by_itself() -> None:
     with pytest.raises(SlicingError, match="as many as there can be"):
         await there.open(replace(SPEC, name="b", part=Share.parse("mig:3g.71gb")))
     await there.stop()
+
+
+async def test_a_worker_stays_near_its_gpu_unless_its_slice_names_cores() -> None:
+    near = replace(GPU, cores=(2, 3, 7))
+    there = DeviceShares(lambda: Inventory((0, 1, 2, 3), (near,)), environ={})
+    assert (await there.open(SPEC)).cores == (2, 3)
+    assert (await there.open(replace(SPEC, name="b", cores=(0,)))).cores == (0,)
+    far = DeviceShares(lambda: Inventory((0, 1), (near,)), environ={})
+    assert (await far.open(SPEC)).cores == ()  # none of them is ours to use
+    await there.stop()
+    await far.stop()
+
+
+async def test_only_a_gpu_of_this_machine_is_watched() -> None:
+    opened: list[str] = []
+    there = DeviceShares(lambda: Inventory((0,), (GPU,)), environ={})
+    there.on_open = lambda: opened.append("now")
+    await there.open(SliceSpec("c", (0,)))
+    with pytest.raises(SlicingError):
+        await there.open(replace(SPEC, device="h", rehearsed=True))
+    assert opened == []
+    await there.open(SPEC)
+    assert opened == ["now"]
+    await there.stop()

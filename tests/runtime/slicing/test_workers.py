@@ -1,6 +1,9 @@
 """A worker is started with what its slice's actuator says, and a model is told the device it computes on."""
 
+import asyncio
 import os
+import select
+import signal
 from pathlib import Path
 
 import pytest
@@ -76,3 +79,64 @@ async def test_a_worker_whose_share_cannot_be_had_is_lost_with_the_reason() -> N
 
     await Supervisor(heard, PreparedShares(prepare)).start(SliceSpec("s", ()))
     assert "could not be started: slice s: no such thing" in await heard.hear_lost()
+
+
+class Shared(PreparedShares):
+    """Shares behind a daemon, which notes whose work it ends, and finds fault with what `wrong` says."""
+
+    def __init__(self, wrong: str = "") -> None:
+        super().__init__()
+        self.ended: list[tuple[str, int]] = []
+        self.exits = False
+        self._wrong = wrong
+
+    def is_shared(self, name: str) -> bool:
+        return True
+
+    async def end(self, name: str, pid: int) -> None:
+        os.kill(pid, 0)  # it lives on until its work has ended
+        self.ended.append((name, pid))
+        if self.exits:
+            pidfd = os.pidfd_open(pid)
+            os.kill(pid, signal.SIGABRT)
+            await asyncio.to_thread(select.select, [pidfd], [], [])
+            os.close(pidfd)
+
+    async def check(self, name: str, pid: int) -> str:
+        return self._wrong
+
+
+async def test_the_work_of_a_shared_worker_ends_at_the_device_before_the_worker_is_killed() -> None:
+    heard, shares = Recorder(), Shared()
+    supervisor = Supervisor(heard, shares)
+    await supervisor.start(SliceSpec("s", ()))
+    await heard.hear("ready")
+    pid = heard.links[0].pid
+    await supervisor.check("s", pid)
+    assert heard.events.empty()
+    supervisor.kill("s", "was stuck")
+    assert await heard.hear_lost() == "was stuck"
+    assert shares.ended == [("s", pid)]
+    await supervisor.stop(0)
+
+
+async def test_a_worker_outside_of_its_share_is_ended_with_the_sentence() -> None:
+    heard = Recorder()
+    supervisor = Supervisor(heard, Shared("it computes without MPS"))
+    await supervisor.start(SliceSpec("s", ()))
+    await heard.hear("ready")
+    await supervisor.check("s", heard.links[0].pid)
+    assert await heard.hear_lost() == "was ended: it computes without MPS"
+    await supervisor.stop(0)
+
+
+async def test_a_shared_worker_that_ends_without_its_device_is_lost_for_why_it_was_to_end() -> None:
+    heard, shares = Recorder(), Shared()
+    shares.exits = True
+    supervisor = Supervisor(heard, shares)
+    await supervisor.start(SliceSpec("s", ()))
+    await heard.hear("ready")
+    supervisor.kill("s", "was stuck")
+    assert await heard.hear_lost() == "was stuck"
+    assert not heard.links[0].crashed  # no model is to blame
+    await supervisor.stop(0)

@@ -110,7 +110,7 @@ def _replicas(many: Sequence[Sequence[Slot]], columns: dict[Hashable, int]) -> c
 
 
 def _pair(bundles: list[Bundle], devices: list[PlacementDevice], count: int) -> Pairs:
-    """Take so many pairs off both lists, as far as there are, and return them."""
+    """Take up to `count` pairs off both lists, and return them."""
     pairs = list(zip(devices[:count], bundles[:count], strict=False))
     del devices[: len(pairs)], bundles[: len(pairs)]
     return pairs

@@ -204,8 +204,8 @@ class Naming:
 class _Rows:
     """The rows of a MIG lot.
 
-    `content` and `shape`: so many of each. `filled`: in each domain and of each profile, as many instances as
-    have a content.
+    `content` and `shape`: how many there are of each. `filled`: in each domain and of each profile, as many
+    instances as have a content.
     """
 
     content: Mapping[Content, int]

@@ -31,13 +31,14 @@ def is_near(ratio: float) -> bool:
 
 
 def measure(busy: float, count: int) -> int:
-    """Return the utilisation of so many replicas, of which `busy` computed in the mean, in whole per cent."""
+    """Return the utilisation, in whole per cent, of `count` replicas if `busy` of them computed in the
+    mean."""
     return int(100 * busy / count + 1e-9) if count else 0
 
 
 def recommend(busy: float, ready: int, current: int, target: int) -> int:
-    """Replicas for a utilisation of `target` per cent. `busy`: how many of the `ready` ones computed, in the
-    mean; `current`: how many were ordered."""
+    """Return the replicas for a utilisation of `target` per cent. `busy`: how many of the `ready` replicas
+    computed, in the mean; `current`: how many were ordered."""
     if not ready:
         return current  # "did not receive metrics for any ready pods": nothing is done
     ratio, counted = measure(busy, ready) / target, ready
@@ -56,7 +57,7 @@ class Behavior:
         self._recommended: deque[tuple[int, int]] = deque()  # (when, how many)
 
     def settle(self, desired: int, view: View) -> int:
-        """Return what is ordered now; never none."""
+        """Return how many replicas are ordered now; never none."""
         if not self._recommended:
             self._recommended.append((view.now_us, self.count))
         self._recommended.append((view.now_us, desired))

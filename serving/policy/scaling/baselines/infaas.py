@@ -65,7 +65,7 @@ class Infaas:
         )
 
     def _scale(self, rate: float, ladder: Mapping[str, float], view: View) -> None:
-        """One round. `ladder`: throughputs of a replica by variant, ascending."""
+        """Scale for one round. `ladder`: throughputs of a replica by variant, ascending."""
         names, each, usable = [*ladder], ladder[self._variant], self._slack * ladder[self._variant]
         place = names.index(self._variant)
         lacking = rate - usable * self._count
@@ -92,8 +92,8 @@ class Infaas:
 
 
 def find_ladder(capacities: Mapping[str, Capacity]) -> dict[str, float]:
-    """Rows a second that a replica takes of each variant, those left out that are less accurate than another
-    and no faster; the most accurate, and slowest, first."""
+    """Return the rows a second that a replica takes by variant, the most accurate, and slowest, first.
+    Variants that are less accurate than another and no faster are left out."""
     ladder: dict[str, float] = {}
     for name, capacity in capacities.items():
         throughput = capacity.rates[0][-1] / capacity.counts[-1]

@@ -70,15 +70,15 @@ class InferLine:
         )
 
     def _carried(self, capacity: Capacity) -> float:
-        """k mu rho of the present plan."""
+        """Return k mu rho of the present plan."""
         return self._target * capacity.rate(self._count)
 
     def _provide(self, capacity: Capacity, rate: float, view: View) -> int:
         return capacity.needed(rate / self._target, most=max(view.most, 1))
 
     def _exceeding(self, carried: float, size: float) -> tuple[float, str]:
-        """(the largest rate of windows that hold more than the plan's envelope, 0 where none does; why), with
-        so many rows in a request."""
+        """Return the largest rate of windows that hold more than the plan's envelope (0 if none does), and
+        why. `size`: the rows in a request."""
         rates, most = (
             [*self._rates],
             (0.0, f"no window holds more than the plan for {carried:.0f} rows a second"),

@@ -55,7 +55,7 @@ class Keda:
         )
 
     def _poll(self, queued: int, view: View) -> None:
-        """KEDA's own part: from none to one, and from one to none."""
+        """Do KEDA's own part: from none to one, and from one to none."""
         self._polled_us = view.now_us
         if queued:
             self._active_us = view.now_us

@@ -61,7 +61,7 @@ class RayServe:
         )
 
     def _delay(self, desired: int, now_us: int) -> None:
-        """The count follows what has been desired for long enough; to none only from one."""
+        """Set the count to what has been desired for long enough; to none only from one."""
         direction = (desired > self._count) - (desired < self._count)
         if direction != self._direction:
             self._direction, self._since_us = direction, now_us
