@@ -9,7 +9,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from serving.specs import Share
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
 from tests.gpus.load import asked
 from tests.gpus.machine import Machine, standing_in
+from tests.seeds import some
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
@@ -340,3 +341,54 @@ def test_whoever_is_killed_in_a_move_nothing_is_left_and_all_is_served_again(
         gateway.process = again.process
         assert sorted(shares(request(again, "GET")[1])) == ["b", "g3", "g4", "m1"]
         assert sorted(workers(again)) == ["b", "g3", "g4", "m1"]
+
+
+CASES = [
+    *((who, body, step) for who in ("gateway", "worker") for body in (MIXED, None) for step in (1, 2, 3)),
+    *((who, body, step) for who in ("daemon", "guard") for body, step in ((MIXED, 3), (None, 1), (None, 2))),
+]
+PROGRAMS = {"daemon": "mps_twin", "guard": "mps_guard"}
+
+
+def victims(who: str, gateway: GatewayProcess, machine: Machine) -> list[int]:
+    """The process to kill; none where it has not started or is over already."""
+    if who == "gateway":
+        return [gateway.process.pid]
+    if who == "worker":
+        return [pid for pid in workers(gateway).values() if pid][-1:]
+    return pids(machine, PROGRAMS[who])[:1]
+
+
+@pytest.mark.parametrize(
+    ("who", "body", "step"),
+    some(CASES, 3),
+    ids=lambda each: each if isinstance(each, str) else "there" if each is MIXED else each or "back",
+)
+def test_a_kill_at_any_step_of_a_move_there_or_back_is_survived(
+    who: str, body: object, step: int, h200s: Machine, tmp_path: Path
+) -> None:
+    config = write_home(tmp_path, WHOLE, "mig: {recut: true}\n")
+    names = ["b", "g1", "g2", "m1", "m2"] if body else ["a", "b"]
+    with served(config, h200s) as gateway:
+        if body is None:
+            move(gateway, MIXED)
+        with asked(gateway.rest, MODELS) as tally:
+            assert request(gateway, "PUT" if body else "DELETE", body)[0] == 202
+            until(gateway, lambda found: found["progress"]["step"] >= step or not found["moving"])
+            for pid in victims(who, gateway, h200s):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if who != "gateway":
+                found = until(gateway, lambda found: not found["moving"])
+                assert found["outcome"]["result"] == "done", found
+        assert sum(tally.ended.values()) == tally.asked
+        if who == "gateway":
+            gateway.process.wait()
+            await_true(lambda: not h200s.processes(), gateway)
+            assert h200s.mps_folders() == []
+            gateway.__dict__.update(GatewayProcess.start(config, tmp_path / "again").__dict__)
+        assert sorted(shares(request(gateway, "GET")[1])) == names
+        await_true(lambda: gateway.get("/v2/health/ready")[0] == 200, gateway)
+        with asked(gateway.rest, MODELS) as tally:
+            await_true(lambda: tally.answered > 20, gateway)
+        assert tally.ended == {"200": tally.asked}
