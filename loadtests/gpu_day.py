@@ -31,7 +31,7 @@ from loadtests.gpu_day_steps import Site, SkippedError
 from serving.runtime.slicing.inventory import take_inventory
 
 ON_GPU, ELSEWHERE = ("minilm", "digits"), ("simple", "identity")
-"""Models where torch computes on the GPU, and where it does not."""
+"""Models where torch computes on the GPU and they are built, and elsewhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,8 @@ def _models() -> Sequence[str]:
         import torch
     except ImportError:
         return ELSEWHERE
-    return ON_GPU if torch.cuda.is_available() else ELSEWHERE
+    built = [name for name in ON_GPU if (ROOT / "models" / name / "build").is_dir()]
+    return built if built and torch.cuda.is_available() else ELSEWHERE
 
 
 def _arguments() -> argparse.Namespace:

@@ -104,20 +104,21 @@ def _on(slices: Iterable[DesiredSlice], model: str) -> list[DesiredSlice]:
 def _fit(specs: Sequence[SliceSpec]) -> bool:
     """Return whether a GPU can have these slices at once.
 
-    Static partitions count as if they could not: how many chunks a GPU has, only its driver tells.
+    Static partitions count as if they could not: how many chunks a GPU has, only its driver tells. So do MIG
+    profiles that the tables do not have.
     """
     kinds = {spec.share.kind for spec in specs}
     if len(kinds) > 1 or kinds == {"sm"}:
         return False
     if kinds == {"mps"}:
         return len(specs) <= CLIENTS_MAX
-    geometry = known_geometry(specs[0].kind) if kinds == {"mig"} else None
-    if geometry is None:
+    if kinds != {"mig"}:
         return True
+    geometry = known_geometry(specs[0].kind) or ()
     instances = {spec.instance or spec.name: spec.share.profile for spec in specs}
     size = {profile.name: profile.size for profile in geometry}
-    if any(profile not in size for profile in instances.values()):  # the driver knows more than the table
-        return True
+    if any(profile not in size for profile in instances.values()):
+        return False
     room = max(each.starts[-1] + each.size for each in geometry)
     if sum(size[profile] for profile in instances.values()) > room:
         return False

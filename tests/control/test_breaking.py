@@ -77,7 +77,7 @@ def test_a_slice_of_cores_stands_in_for_no_gpu() -> None:
         (["mig:3g.71gb"], ["mig:3g.71gb"], True),
         (["mig:3g.71gb", "mig:3g.71gb"], ["mig:1g.18gb"], False),
         (["mig:4g.71gb"], ["mig:4g.71gb"], False),  # one place for it
-        (["mig:9g.999gb"], ["mig:1g.18gb"], True),  # the driver may know it
+        (["mig:9g.999gb"], ["mig:1g.18gb"], False),  # only the driver may know it
         (["mps:100"], ["mps:100"], True),
         (["mps:1"] * 30, ["mps:1"] * 19, False),
         (["sm:8"], ["sm:4"], False),
