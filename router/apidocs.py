@@ -43,7 +43,13 @@ _REQUEST_BODY = {
                 "required": ["name"],
                 "properties": {
                     "name": {"type": "string"},
-                    "parameters": {"type": "object", "properties": {"binary_data": {"type": "boolean"}}},
+                    "parameters": {
+                        "type": "object",
+                        "properties": {
+                            "binary_data": {"type": "boolean"},
+                            "classification": {"type": "integer"},
+                        },
+                    },
                 },
             },
         },

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from importlib.metadata import version
+from typing import Any  # the generated messages carry no types
 
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
@@ -53,6 +54,8 @@ from router.telemetry import (
     Telemetry,
     demand,
 )
+from router.triton.model_config import model_config
+from router.triton.offering import offer_extensions
 from serving.cache.spec import CacheSpec
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus, why_absent
@@ -150,6 +153,8 @@ class GatewayServer:
         self._rpc.use(self._bulk)
         self.operations.offer(app, self._rpc, self._changes)
         self._rpc.offer(shared_memory_methods())
+        self.operations.repository.configure = self._configure
+        offer_extensions(app, self._rpc, self._changes, self.serving, self._configure)
         self._changes.stand_before(app)
         if self._settings.auth is not None:
             for each in (self._rest, self._admin, self._rpc):
@@ -166,6 +171,11 @@ class GatewayServer:
         self._rpc.port.on_end = self.edges.look
         self._rpc.is_live = lambda: not self.edges.why_dead
         self.gateway.on_readiness = self._rpc.health.look
+
+    def _configure(self, model: ServedModel) -> Any:
+        """Return the model's ModelConfig."""
+        slices = {name: record.spec for name, record in self.fleet.control.slices.items()}
+        return model_config(model, self._settings.limits, slices, keeps=self._cache is not None)
 
     def _make_door(self, admin: AdminSettings, app: FastAPI) -> RestServer:
         """Return the admin door. Inference works there too, though not on the fast path."""

@@ -18,6 +18,7 @@ from typing import Final, TextIO
 import orjson
 
 from router.floods import SAYS, Floods
+from router.levels import LogLevels, Switches, levels_from
 from router.output import Output
 from router.settings.logs import LogSettings
 
@@ -37,6 +38,7 @@ _EXEMPT: Final = frozenset((ACCESS, "router.serve", "serving.runtime.model_log")
 """Loggers whose lines no client can make many, or that have a limit of their own."""
 
 _json = False
+_switches = Switches(LogLevels(), ())
 _output: Output | None = None
 
 
@@ -114,14 +116,32 @@ def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
 
 def set_up(settings: LogSettings, stream: TextIO | None = None) -> None:
     """Log so from now on, and no other way; to `stream`, standard error where there is none."""
-    global _json
+    global _json, _switches
+    _switches = Switches(levels_from(settings.level), (ACCESS, AUDIT))
     _json = settings.format == "json"
     handler = logging.StreamHandler(stream or sys.stderr) if _output is None else _Queueing(_output)
     handler.setFormatter(JsonFormatter() if _json else TextFormatter())
+    handler.addFilter(_switches)
     handler.addFilter(Floods(_EXEMPT))
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
     for name in (ACCESS, AUDIT):  # where they are on, they are on at any level
         logging.getLogger(name).setLevel(logging.INFO)
+
+
+def levels() -> LogLevels:
+    """Return which lines are said now."""
+    return _switches.levels
+
+
+def set_levels(levels: LogLevels) -> None:
+    """Say these lines from now on, until `set_up`."""
+    _switches.levels = levels
+    logging.getLogger().setLevel(levels.least)
+
+
+def is_json() -> bool:
+    """Return whether the lines are JSON objects."""
+    return _json
 
 
 @contextmanager

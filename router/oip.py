@@ -22,6 +22,9 @@ PLATFORM = "penstock_torch"
 
 EXTENSIONS = (
     "binary_tensor_data",
+    "classification",
+    "logging",
+    "model_configuration",
     "model_repository",
     "model_repository(unload_dependents)",
     "parameters",

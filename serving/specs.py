@@ -39,17 +39,26 @@ class Guard:
 
 
 @dataclass(frozen=True, slots=True)
+class Labels:
+    """What the values of an output's row stand for: `names` by index, from `file` if it is not ""."""
+
+    names: tuple[str, ...]
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TensorSpec:
     """An input or output: OIP datatype (or `serving.tensor.ANY`) and shape, -1 where free.
 
     The first dimension is the batch dimension and always -1. `guard`: the values that penstock.yaml allows
-    for an output.
+    for an output. `labels`: of an output, only for people; tensors that differ in nothing else are equal.
     """
 
     name: str
     datatype: str
     shape: tuple[int, ...]
     guard: Guard | None = None
+    labels: Labels | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Every route with another method than GET changes something unless ASKS lists it,
 that it is given, unless RPC_ASKS does: what is forgotten is refused.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final  # Any: grpc carries no types
 
 import grpc
@@ -83,6 +83,20 @@ class ChangeGuard:
             for name, method in methods.items()
         }
 
+    def method_that_may_ask(
+        self, name: str, method: RpcMethod, only_asks: Callable[[Any], bool]
+    ) -> RpcMethod:
+        """Return a small gRPC method, guarded where its message changes something."""
+
+        async def answer(request: Any, context: Any) -> Any:
+            if only_asks(request):
+                return await method(request, context)
+            model = getattr(request, "model_name", "")
+            await self._look(name, model, context)
+            return await _audited(_act_of(name, model, context), method, request, context)
+
+        return answer
+
     def _closed(self, door: str) -> str:
         """Return why nothing can be changed through that door; "" where it can."""
         if door == ADMIN_DOOR or self._everywhere:
@@ -119,25 +133,34 @@ class ChangeGuard:
         return answer
 
     def _guarded_method(self, name: str, method: RpcMethod) -> Screened:
-        def act_of(model: str, context: Any) -> Act:
-            by = caller(CALLER.get(), context.peer())
-            return Act(f"{name} {quoted(model)}", by, GRPC_PORT)
-
         async def look(message: bytes, context: Any) -> None:
-            why = self._closed(GRPC_PORT)
-            if not why and any(key == "origin" for key, _ in context.invocation_metadata()):
-                why = "a page of a browser may change nothing over gRPC"
-            if why:
-                act_of(early_text(message, MODEL_NAME), context).say_refused(_DENIED.name)
-                await context.abort(_DENIED, why)
+            await self._look(name, early_text(message, MODEL_NAME), context)
 
         async def answer(request: Any, context: Any) -> Any:
-            act, answered = act_of(getattr(request, "model_name", ""), context), False
-            try:
-                found = await method(request, context)
-                answered = True
-            finally:
-                act.say(rpc_status(context.code(), answered))
-            return found
+            act = _act_of(name, getattr(request, "model_name", ""), context)
+            return await _audited(act, method, request, context)
 
         return Screened(look, answer)
+
+    async def _look(self, name: str, model: str, context: Any) -> None:
+        """End a call that may change nothing."""
+        why = self._closed(GRPC_PORT)
+        if not why and any(key == "origin" for key, _ in context.invocation_metadata()):
+            why = "a page of a browser may change nothing over gRPC"
+        if why:
+            _act_of(name, model, context).say_refused(_DENIED.name)
+            await context.abort(_DENIED, why)
+
+
+def _act_of(name: str, model: str, context: Any) -> Act:
+    return Act(f"{name} {quoted(model)}", caller(CALLER.get(), context.peer()), GRPC_PORT)
+
+
+async def _audited(act: Act, method: RpcMethod, request: Any, context: Any) -> Any:
+    answered = False
+    try:
+        found = await method(request, context)
+        answered = True
+    finally:
+        act.say(rpc_status(context.code(), answered))
+    return found

@@ -37,21 +37,24 @@ _PLACES: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
         **{("GET", path): WATCHERS for path in ("/v2/models/stats", "/v2/status", "/v2/placement")},
         **{("GET", f"/v2/{kind}sharedmemory/status"): WATCHERS for kind in ("system", "cuda")},
         ("POST", "/v2/repository/index"): WATCHERS,
+        **{("GET", path): WATCHERS for path in ("/v2/logging", "/v2/trace/setting")},
     }
 )
 _OF_MODELS: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
     {
         ("GET", ""): CLIENTS,
+        ("GET", "config"): CLIENTS,
         ("GET", "example"): CLIENTS,
         ("GET", "ready"): CLIENTS,
         ("POST", "infer"): CALLERS,
         ("POST", "feedback"): CALLERS,
         ("GET", "stats"): WATCHERS,
+        ("GET", "trace/setting"): WATCHERS,
         ("GET", "selection"): WATCHERS,
         ("GET", "explain"): WATCHERS,
     }
 )
-_MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?(?:/([a-z]+))?\Z")
+_MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?(?:/([a-z]+|trace/setting))?\Z")
 _REPOSITORY: Final = re.compile(r"/v2/repository/[^/]+/index\Z")
 
 _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
@@ -61,11 +64,14 @@ _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
         "ModelReady": CLIENTS,
         "ServerMetadata": CLIENTS,
         "ModelMetadata": CLIENTS,
+        "ModelConfig": CLIENTS,
         "ModelInfer": CALLERS,
         "ModelStatistics": WATCHERS,
         "RepositoryIndex": WATCHERS,
         "SystemSharedMemoryStatus": WATCHERS,
         "CudaSharedMemoryStatus": WATCHERS,
+        "TraceSetting": WATCHERS,  # of one that changes something, its handler asks for more
+        "LogSettings": WATCHERS,
     }
 )
 

@@ -35,7 +35,7 @@ def unfold_rpc(message: bytes, model: ServedModel, limits: Limits) -> bytes:
 
 
 def fold_rest(
-    model: ServedModel, request_id: str, wanted: Sequence[tuple[int, bool]], outputs: Sequence[Output]
+    model: ServedModel, request_id: str, wanted: Sequence[tuple[int, bool, int]], outputs: Sequence[Output]
 ) -> tuple[bytes, int | None]:
     """See `router.tensors.rest.encode`."""
     decoded = Decoded(Call(model, (), 1), request_id, tuple(RequestedOutput(*each) for each in wanted))

@@ -59,7 +59,7 @@ async def make_rest(bulk: Bulk, decoded: Decoded, reply: Reply, fields: Fields) 
         body, json_length = encode_parts(decoded, reply)
     else:
         outputs = [(each.name, each.datatype, each.shape, bytes(each.data)) for each in reply.outputs]
-        wanted = [(each.index, each.binary) for each in decoded.wanted]
+        wanted = [(each.index, each.binary, each.classes) for each in decoded.wanted]
         size = sum(len(data) for *_, data in outputs)
         order = decoded.call.model, decoded.id, wanted, outputs
         body, json_length = await bulk.run("fold_rest", size, *order)

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final  # Any: parsed JSON
 
 import orjson
+from google.protobuf.json_format import ParseDict, ParseError  # type: ignore[import-untyped]
 from tritonclient.grpc import model_config_pb2
 
 from router.oip import PLATFORM
@@ -17,11 +18,11 @@ _KEYS: Final = frozenset(field.name for field in model_config_pb2.ModelConfig.DE
 _DIGITS_MAX: Final = 9
 
 
-def read_batch_max(name: str, parameters: Mapping[str, object]) -> int | None:
+def read_batch_max(name: str, parameters: Mapping[str, object], served: Any = None) -> int | None:
     """Return the `max_batch_size` that a load of the model asks for, None where it asks for none.
 
     RepositoryError for what is malformed, and for what would change anything else: keys that are empty, or
-    say what is so anyway, are passed over.
+    say what is so anyway, are passed over. `served`: the model's ModelConfig, None if it is not served.
     """
     for key in parameters:
         if key.startswith("file:"):
@@ -40,7 +41,7 @@ def read_batch_max(name: str, parameters: Mapping[str, object]) -> int | None:
             raise _bad(f"config: the name is {quoted(value)}, but the load is of {quoted(name)}")
         elif key not in _KEYS:
             raise _bad(f"config: no key {quoted(key)} in Triton's ModelConfig{suggestion(key, _KEYS)}")
-        elif key != "name" and not _changes_nothing(key, value):
+        elif key != "name" and not (_changes_nothing(key, value) or _is_served(key, value, served)):
             why = "only max_batch_size can be changed by a load; the rest stands in model.yaml"
             raise RepositoryError(UNSUPPORTED, f"config: {key} is not supported: {why}")
     return batch_max
@@ -82,6 +83,17 @@ def _changes_nothing(key: str, value: object) -> bool:
     if key == "version_policy":  # there is one version, which is the latest, and all
         return isinstance(value, dict) and set(value) <= {"latest", "all"}
     return not value
+
+
+def _is_served(key: str, value: object, served: Any) -> bool:
+    """Return whether the model is served so: clients read a configuration, change one key, and load it."""
+    if served is None:
+        return False
+    try:
+        stated = ParseDict({key: value}, model_config_pb2.ModelConfig())
+    except ParseError:
+        return False
+    return bool(getattr(stated, key) == getattr(served, key))
 
 
 def _bad(message: str) -> RepositoryError:

@@ -39,6 +39,7 @@ LISTED_MAX = 8
 
 Key = TypeVar("Key")
 
+Configure = Callable[[ServedModel], Any]
 Place = Callable[[Settings], Settings]
 """Settings of the file as they are in force where a placement was applied; may read files."""
 
@@ -76,6 +77,12 @@ class Repository:
         self._unloads: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, str] = {}
         self._unloaded: set[str] = set()
+        self.configure: Configure | None = None  # returns the ModelConfig of a served model
+
+    def configured(self, name: str) -> Any:
+        """Return the ModelConfig of a model; None if it is not served."""
+        model = self._serving.models.get(name)
+        return self.configure(model) if model is not None and self.configure is not None else None
 
     @property
     def current(self) -> Settings:

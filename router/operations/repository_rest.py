@@ -40,7 +40,7 @@ _INDEX, _LOAD, _UNLOAD = _operation("ready"), _operation("parameters"), _operati
 
 def add_repository(app: FastAPI, repository: Repository) -> None:
     """The routes, on the application."""
-    app.add_exception_handler(RepositoryError, _on_refused)
+    app.add_exception_handler(RepositoryError, answer_refusal)
     _add_index(app, repository)
     _add_control(app, repository)
 
@@ -84,7 +84,7 @@ def _add_control(app: FastAPI, repository: Repository) -> None:
     async def load(model: Name, request: Request) -> Response:
         """Read the model's files and serve what they say; answered when it is ready."""
         parameters = _parameters(await _read(request, "parameters"))
-        await repository.load(model, read_batch_max(model, parameters))
+        await repository.load(model, read_batch_max(model, parameters, repository.configured(model)))
         return _done()
 
     @app.post("/v2/repository/models/{model}/unload", tags=["repository"], openapi_extra=_UNLOAD)
@@ -129,6 +129,7 @@ def _done() -> Response:
     return Response(media_type="application/json")  # empty, as Triton's
 
 
-async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature
+async def answer_refusal(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature
+    """Return the answer to a request that RepositoryError refuses."""
     assert isinstance(error, RepositoryError)  # noqa: S101  # registered for this class
     return Response(plain_error(error.message), error.refusal.http_status, media_type="application/json")

@@ -52,8 +52,8 @@ async def _index(repository: Repository, request: Any) -> Any:
 
 async def _load(repository: Repository, request: Any) -> Any:
     _check_repository_name(request)
-    parameters = {key: _value(value) for key, value in request.parameters.items()}
-    await repository.load(request.model_name, read_batch_max(request.model_name, parameters))
+    name, parameters = request.model_name, {key: _value(each) for key, each in request.parameters.items()}
+    await repository.load(name, read_batch_max(name, parameters, repository.configured(name)))
     return service_pb2.RepositoryModelLoadResponse()
 
 

@@ -2,10 +2,12 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from router.settings.document import read_document
 from router.settings.findings import Findings
+from router.settings.labels import read_labels
 from router.settings.problems import (
     Loc,
     SettingsError,
@@ -24,7 +26,7 @@ from router.settings.schema import (
 )
 from router.settings.validation import read_validation
 from router.tensors.parameters import READ
-from serving.specs import ModelSpec, ParameterSpec, SizeHint, TensorSpec, Validation, VariantSpec
+from serving.specs import Labels, ModelSpec, ParameterSpec, SizeHint, TensorSpec, Validation, VariantSpec
 
 MODEL_FILE = "model.yaml"
 
@@ -62,8 +64,11 @@ def load_model(folder: Path) -> ModelSpec:
     if model.validation is not None and not findings.problems:
         names = [variant.name for variant in model.variants]
         validation = read_validation(findings, folder / model.validation.file, names)
+    labels = _read_labels(findings, model, folder)
     findings.stop_if_any()
-    return _spec(model, Path(os.path.abspath(folder)), accuracy, validation)
+    spec = _spec(model, Path(os.path.abspath(folder)), accuracy, validation)
+    outputs = tuple(replace(output, labels=labels.get(output.name)) for output in spec.outputs)
+    return replace(spec, outputs=outputs)
 
 
 def missing_model(folder: Path) -> str:
@@ -142,6 +147,17 @@ def _check_parameter(findings: Findings, loc: Loc, parameter: ParameterSection) 
         findings.add((*loc, "default"), fault("below the minimum", default, f"{low:g} or more"))
     elif isinstance(default, int | float) and high is not None and default > high:
         findings.add((*loc, "default"), fault("above the maximum", default, f"{high:g} or less"))
+
+
+def _read_labels(findings: Findings, model: ModelFile, folder: Path) -> dict[str, Labels | None]:
+    """Return the labels by output, of those that have any."""
+    return {
+        output.name: read_labels(
+            findings, ("outputs", index, "labels"), output.labels, (output.datatype, output.shape), folder
+        )
+        for index, output in enumerate(model.outputs)
+        if output.labels is not None
+    }
 
 
 def _check_built(findings: Findings, model: ModelFile, folder: Path) -> None:

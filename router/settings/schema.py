@@ -38,6 +38,7 @@ from router.settings.fields import (
     known,
     refuse,
 )
+from router.settings.labels import LabelsKey
 from router.settings.problems import fault
 from serving.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
@@ -425,6 +426,12 @@ class TensorSection(Section):
     shape: Annotated[list[int], AfterValidator(_check_shape)]
 
 
+class OutputSection(TensorSection):
+    """An output; its labels are a list, or a file in the model's folder."""
+
+    labels: LabelsKey = None
+
+
 class VariantSection(Section):
     """An entry of `variants:`; `deterministic` defaults to the model's. `compile`: how it runs on a GPU."""
 
@@ -474,7 +481,7 @@ class ModelFile(Section):
     name: Name
     description: str = ""
     inputs: Annotated[list[TensorSection], Field(min_length=1)]
-    outputs: Annotated[list[TensorSection], Field(min_length=1)]
+    outputs: Annotated[list[OutputSection], Field(min_length=1)]
     batch_max: Annotated[int, Field(ge=1, le=65536)]
     slo_ms: SloMs | None = None
     slo_rows: Count | None = None

@@ -182,6 +182,18 @@ class SelectedCounts:
             self.confidence.observe(round(reply.confidence * 1000))
 
 
+class KeptCounts:
+    """Completed requests that were not computed: they had a kept answer, or joined another request.
+
+    `waited_us`: for that other request's answer; `took_us`: all the rest of their time, edges included.
+    """
+
+    __slots__ = ("requests", "took_us", "waited_us")
+
+    def __init__(self) -> None:
+        self.requests = self.took_us = self.waited_us = 0
+
+
 class ModelCounts:
     """One model. With `by_tenant` each of its flows has a histogram of durations, else all share one.
 
@@ -190,8 +202,9 @@ class ModelCounts:
 
     __slots__ = (
         "_named", "_shared", "answers", "asked", "compute_us", "downgrades", "durations", "edge_us",
-        "filling", "flows", "input_us", "labels", "last_us", "looked", "looks", "name", "objective", "others",
-        "others_us", "output_us", "parse", "queue", "selected", "served", "sizes", "slo_us", "variants",
+        "filling", "flows", "input_us", "kept", "labels", "last_us", "looked", "looks", "name", "objective",
+        "others", "others_us", "output_us", "parse", "queue", "selected", "served", "sizes", "slo_us",
+        "variants",
     )  # fmt: skip
 
     def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:
@@ -219,6 +232,7 @@ class ModelCounts:
         self.durations: list[tuple[str, Histogram]] = []  # with their labels
         self.compute_us = 0  # each completed request's own, however many shared a batch
         self.input_us = self.output_us = 0  # of the same what went before that, but for waits, and after it
+        self.kept = KeptCounts()
         self.edge_us = 0  # of completed requests what their edges took before arrival and after the core
         self._shared = None if by_tenant else Histogram(DURATION)
         if self._shared is not None:

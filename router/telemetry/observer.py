@@ -91,8 +91,12 @@ class Telemetry:
             flow.good_rows += rows
         flow.duration.observe(latency_us)
         model.answered(request.tier, reply, rows)
-        if reply.cache:
-            return  # it was not computed for this request: a leader's is counted before the cache sees it
+        if reply.cache:  # not computed for this request: a leader's is counted before the cache sees it
+            kept = model.kept
+            kept.requests += 1
+            kept.waited_us += reply.queue_us
+            kept.took_us += latency_us - reply.queue_us
+            return
         model.queue.observe(reply.queue_us)
         model.filling.observe(reply.batch_us)
         model.compute_us += reply.compute_us
@@ -111,6 +115,8 @@ class Telemetry:
         if reply.cache in ("", "miss"):
             counts.input_us += read_us
             counts.output_us += made_us
+        else:
+            counts.kept.took_us += read_us + made_us
 
     def selected(self, call: Call, reply: Reply, latency_us: int) -> None:
         """A call of a model with a selection was answered, `latency_us` after its arrival; whatever its

@@ -31,9 +31,11 @@ class BatchStatistics(Compute):
 
 
 class RequestStatistics(Compute):
-    """The requests. `queue` and compute are of those that were computed, each with the whole run of its
-    batch; together they are what these took of `success`. `cache_hit` and `cache_miss` are look-ups, digest
-    included: a hit is what needed no run of its own, so that a join (`Reply.cache`) is one too.
+    """The requests. All others but `fail` add up to `success`.
+
+    Compute is of requests that were computed, each with the whole run of its batch. `cache_hit` is of
+    requests without a run of their own, so that a join (`Reply.cache`) is one; its wait is in `queue`.
+    `cache_miss` is the look-ups that found nothing, digest included.
     """
 
     success: Duration
@@ -47,6 +49,7 @@ class ModelStatistics(TypedDict):
     """One model. `last_inference`: milliseconds of Unix time, 0 where there was none.
 
     `inference_count` rows were computed in `execution_count` batches; what the cache answered is in neither.
+    `response_stats` is of models with several answers, and `memory_usage` is not told: both are empty.
     """
 
     name: str
@@ -56,6 +59,8 @@ class ModelStatistics(TypedDict):
     execution_count: int
     inference_stats: RequestStatistics
     batch_stats: list[BatchStatistics]
+    response_stats: dict[str, object]
+    memory_usage: list[object]
 
 
 def describe(name: str, model: ModelCounts, epoch_us: int) -> ModelStatistics:
@@ -71,22 +76,25 @@ def describe(name: str, model: ModelCounts, epoch_us: int) -> ModelStatistics:
         "batch_stats": [
             {"batch_size": rows, **_computed(count, *took_us)} for rows, (count, *took_us) in sizes
         ],
+        "response_stats": {},
+        "memory_usage": [],
     }
 
 
 def _requests(model: ModelCounts) -> RequestStatistics:
-    ran = sum(model.queue.counts)
-    hits, joins, misses = (model.asked.get(result, (0, 0)) for result in ("hit", "join", "miss"))
+    ran, kept = sum(model.queue.counts), model.kept
+    misses, missed_us = model.asked.get("miss", (0, 0))
+    missed_us = min(missed_us, model.input_us)  # more: of requests that were not completed
     return {
         "success": _duration(
             sum(flow.completed for flow in model.flows.values()),
             sum(duration.total for _, duration in model.durations) + model.edge_us,
         ),
         "fail": _duration(sum(model.others.values()), model.others_us),
-        "queue": _duration(ran, model.queue.total + model.filling.total),
-        **_computed(ran, model.input_us, model.compute_us, model.output_us),
-        "cache_hit": _duration(hits[0] + joins[0], hits[1] + joins[1]),
-        "cache_miss": _duration(*misses),
+        "queue": _duration(ran + kept.requests, model.queue.total + model.filling.total + kept.waited_us),
+        **_computed(ran, model.input_us - missed_us, model.compute_us, model.output_us),
+        "cache_hit": _duration(kept.requests, kept.took_us),
+        "cache_miss": _duration(misses, missed_us),
     }
 
 

@@ -62,7 +62,7 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelCounts], int]], ...]] = (
     (
         "nv_inference_queue_duration_us",
         "Time that requests waited for a slice and for their batch, summed over completed requests.",
-        lambda model: model.queue.total + model.filling.total,
+        lambda model: model.queue.total + model.filling.total + model.kept.waited_us,
     ),
     (
         "nv_inference_compute_input_duration_us",

@@ -8,16 +8,21 @@ MODEL_VERSION = "1"
 
 
 class RequestedOutput:
-    """One output that the client asked for: `index` into the spec's outputs, binary or as JSON."""
+    """One output that the client asked for: `index` into the spec's outputs, binary or as JSON.
 
-    __slots__ = ("binary", "index")
+    `classes`: so many of each row's largest values in place of the output; 0 for the output itself.
+    """
 
-    def __init__(self, index: int, binary: bool) -> None:
+    __slots__ = ("binary", "classes", "index")
+
+    def __init__(self, index: int, binary: bool, classes: int = 0) -> None:
         self.index = index
         self.binary = binary
+        self.classes = classes
 
     def __repr__(self) -> str:
-        return f"Wanted({self.index}, binary={self.binary})"
+        classes = f", classes={self.classes}" if self.classes else ""
+        return f"Wanted({self.index}, binary={self.binary}{classes})"
 
 
 class Decoded:

@@ -10,6 +10,9 @@ from typing import Final
 from router.tensors.errors import bad_input
 from router.tensors.wording import listed, quoted, suggestion
 
+OUTPUT: Final = ("binary_data", "classification")
+"""What the gateway reads of an output's parameters."""
+
 _ALONE: Final = "each request stands for itself, without a sequence"
 _INLINE: Final = "tensors travel in the messages themselves"
 
@@ -19,14 +22,17 @@ _UNSERVED: Final[Mapping[str, str]] = {
     "sequence_end": _ALONE,
     "priority": "deadlines order the requests; state 'timeout', or name a tier",
     "headers": "no header field reaches a model; state what it reads as parameters",
-    "triton_enable_empty_final_response": "each request has one response",
+    "triton_enable_empty_final_response": "it is true or false",
     "shared_memory_region": _INLINE,
     "shared_memory_byte_size": _INLINE,
     "shared_memory_offset": _INLINE,
-    "classification": "ask for the output itself",
+    "classification": "it belongs to an output",
 }
 """What Triton reads (its extensions for sequences, scheduling policy, shared memory and classification) and
 this gateway does not, and what to do instead."""
+
+_KEPT: Final = {"triton_enable_empty_final_response": (False, True)}
+"""Values that every answer satisfies: only the answers of a decoupled model have an empty final response."""
 
 
 def refuse_unread(what: str, parameters: Mapping[str, object], read: Collection[str]) -> None:
@@ -38,7 +44,7 @@ def refuse_unread(what: str, parameters: Mapping[str, object], read: Collection[
         if why is None and not name.startswith("triton_"):
             hint = suggestion(name, read) or f"; known are {listed(read)}"
             raise bad_input(f"{what} has an unknown parameter {quoted(name)}{hint}")
-        if why is None or not _asks_nothing(value):
+        if why is None or not (_asks_nothing(value) or _is_kept(name, value)):
             instead = f": {why}" if why else ""
             raise bad_input(f"{what} asks for {quoted(name)}, which this gateway does not offer{instead}")
 
@@ -52,3 +58,7 @@ def only_binary(what: str, parameters: Mapping[str, object], name: str) -> None:
 
 def _asks_nothing(value: object) -> bool:
     return value is None or value is False or (type(value) is int and value == 0) or value == ""
+
+
+def _is_kept(name: str, value: object) -> bool:
+    return isinstance(value, bool) and value in _KEPT.get(name, ())

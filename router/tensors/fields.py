@@ -6,9 +6,11 @@ from typing import Final
 import orjson
 
 from router.tensors.check import ClaimedInput, check_count, find_outputs
+from router.tensors.classes import PARAMETER as CLASSES
+from router.tensors.classes import read_classes
 from router.tensors.decoded import MODEL_VERSION, RequestedOutput
 from router.tensors.errors import RequestError, bad_input, too_large
-from router.tensors.extensions import refuse_unread
+from router.tensors.extensions import OUTPUT, refuse_unread
 from router.tensors.nesting import over_count, too_deep
 from router.tensors.wording import listed, quoted, suggestion
 from serving.specs import Limits, ServedModel
@@ -90,14 +92,16 @@ def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[Reques
         return tuple(RequestedOutput(index, default) for index in range(len(model.spec.outputs)))
     names: list[str] = []
     binary: list[bool] = []
+    classes: list[int] = []
     for index, entry in enumerate(entries):
         name = _text(entry, "name", f"outputs[{index}]")
         what = f"output {quoted(name)}"
         asked = parameters(entry, what)
-        refuse_unread(what, asked, ("binary_data",))
+        refuse_unread(what, asked, OUTPUT)
         names.append(name)
         binary.append(_flag(asked, "binary_data", default, what))
-    return tuple(map(RequestedOutput, find_outputs(model, names), binary))
+        classes.append(read_classes(asked.get(CLASSES), what))
+    return tuple(map(RequestedOutput, find_outputs(model, names), binary, classes))
 
 
 def request_id(document: Object) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from router.tensors.check import ClaimedInput
+from router.tensors.classes import check_classes
 from router.tensors.decoded import Decoded, RequestedOutput
 from router.tensors.elements import longest_element
 from router.tensors.parameters import RequestParameters
@@ -27,6 +28,7 @@ class Heading:
         asked: RequestParameters,
     ) -> None:
         """`claims`: in the order of the spec, as `check.arrange` left them."""
+        check_classes(wanted, model.spec, claims[0].shape[0])
         self._model = model
         self._rows = claims[0].shape[0]
         self._id = request_id

@@ -12,10 +12,12 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2
 
 from router.tensors.check import ClaimedInput, arrange, check_count, check_size, find_outputs
+from router.tensors.classes import PARAMETER as CLASSES
+from router.tensors.classes import classify, read_classes
 from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
 from router.tensors.elements import pack_elements
 from router.tensors.errors import bad_input, too_large
-from router.tensors.extensions import only_binary, refuse_unread
+from router.tensors.extensions import OUTPUT, only_binary, refuse_unread
 from router.tensors.heading import Heading
 from router.tensors.messages import SMALL_BYTES, Outline, count_contents, damaged, outline, split
 from router.tensors.parameters import read
@@ -132,6 +134,8 @@ def encode(decoded: Decoded, reply: Reply) -> bytes:
     raw: list[Buffer] = []
     for wanted in decoded.wanted:
         tensor = reply.outputs[wanted.index]
+        if wanted.classes:
+            tensor = classify(tensor, decoded.call.model.spec.outputs[wanted.index], wanted.classes)
         response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
         raw += (_head(_RAW, len(tensor.data)), tensor.data)
     return b"".join((response.SerializeToString(), *raw))
@@ -204,14 +208,17 @@ def _wanted(request: Any, model: ServedModel, limits: Limits) -> tuple[Requested
     if not asked:
         return tuple(RequestedOutput(index, True) for index in range(len(model.spec.outputs)))
     check_count("outputs", len(asked), limits)
-    for entry in asked:
-        if entry.parameters:
-            what, asked_for = f"output {quoted(entry.name)}", _values(entry.parameters)
-            refuse_unread(what, asked_for, ("binary_data",))
-            only_binary(what, asked_for, "binary_data")
-    return tuple(
-        RequestedOutput(index, True) for index in find_outputs(model, [entry.name for entry in asked])
-    )
+    classes = [_classes(entry) if entry.parameters else 0 for entry in asked]
+    indices = find_outputs(model, [entry.name for entry in asked])
+    return tuple(RequestedOutput(index, True, count) for index, count in zip(indices, classes, strict=True))
+
+
+def _classes(entry: Any) -> int:
+    """Return how many classes are asked for in place of an output."""
+    what, asked = f"output {quoted(entry.name)}", _values(entry.parameters)
+    refuse_unread(what, asked, OUTPUT)
+    only_binary(what, asked, "binary_data")
+    return read_classes(asked.get(CLASSES), what)
 
 
 def _values(parameters: Any) -> Mapping[str, object]:

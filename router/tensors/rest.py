@@ -9,6 +9,7 @@ import orjson
 
 from router.tensors import fields
 from router.tensors.check import ClaimedInput, arrange, check_size
+from router.tensors.classes import classify
 from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
 from router.tensors.elements import list_elements, one_element, pack_elements
 from router.tensors.errors import bad_input, too_large
@@ -150,6 +151,8 @@ def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
     data: list[Buffer] = []
     for wanted in decoded.wanted:
         tensor = reply.outputs[wanted.index]
+        if wanted.classes:
+            tensor = classify(tensor, decoded.call.model.spec.outputs[wanted.index], wanted.classes)
         parts.append(separator)
         separator = b","
         if wanted.binary:

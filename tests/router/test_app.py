@@ -34,6 +34,9 @@ async def test_the_server_states_its_name_and_only_extensions_that_it_serves(
         "version": "0.1.0",
         "extensions": [
             "binary_tensor_data",
+            "classification",
+            "logging",
+            "model_configuration",
             "model_repository",
             "model_repository(unload_dependents)",
             "parameters",

@@ -344,9 +344,9 @@ async def test_what_is_unanswered_when_the_grace_ends_is_cancelled_in_the_core()
 async def test_other_calls_of_the_service_are_unimplemented_and_say_what_is() -> None:
     async with serve() as edge, triton_aio.InferenceServerClient(edge.address) as client:
         with pytest.raises(
-            InferenceServerException, match=r"UNIMPLEMENTED.*ModelConfig is not served.*ModelInfer"
+            InferenceServerException, match=r"UNIMPLEMENTED.*LogSettings is not served.*ModelInfer"
         ):
-            await client.get_model_config("simple")
+            await client.get_log_settings()
         async with grpc.aio.insecure_channel(edge.address) as channel:
             stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
             code, details = await error_of(stream.read())

@@ -56,6 +56,7 @@ def test_requests_are_counted_with_their_time_in_nanoseconds() -> None:
     }
     assert durations(b["inference_stats"]) == {}
     assert len(b["inference_stats"]) == 8  # perf_analyzer reads them all
+    assert (b["response_stats"], b["memory_usage"]) == ({}, [])
 
 
 @given(*[st.integers(0, 5_000)] * 6)
@@ -94,10 +95,40 @@ def test_what_the_cache_answered_is_a_success_that_was_not_computed() -> None:
             telemetry.request_done(request("a"), answer, 20, True)
     stats = durations(telemetry.statistics("a")["inference_stats"])
     assert stats["success"] == (4, 3_560_000)
-    assert stats["cache_hit"] == (3, 27_000)
+    assert stats["cache_hit"] == (3, 60_000)
     assert stats["cache_miss"] == (1, 5_000)
-    assert stats["queue"] == (1, 1_300_000)
+    assert stats["queue"] == (4, 1_300_000)
+    assert stats["compute_input"] == (1, 195_000)
     assert stats["compute_infer"] == (1, 2_000_000)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["", "hit", "join", "miss"]), *[st.integers(0, 5_000)] * 5), max_size=12
+    )
+)
+def test_the_phases_add_up_to_success_whatever_the_cache_answered(
+    answers: list[tuple[str, int, int, int, int, int]],
+) -> None:
+    telemetry = new()
+    for result, looked_us, waited_us, infer_us, read_us, made_us in answers:
+        answer, latency_us = reply(COMPLETED, waited_us, 0, infer_us), looked_us + waited_us + infer_us + 9
+        if result:
+            telemetry.cache_asked("a", result, looked_us)
+        if result in ("hit", "join"):
+            answer = reply(COMPLETED, waited_us if result == "join" else 0)
+            answer.cache = result
+        telemetry.request_done(request("a"), answer, latency_us, True)
+        answer.cache = result
+        telemetry.answered("a", answer, read_us, made_us)
+    told = telemetry.statistics("a")["inference_stats"]
+    parts = (
+        told["queue"], told["compute_input"], told["compute_infer"], told["compute_output"],
+        told["cache_hit"], told["cache_miss"],
+    )  # fmt: skip
+    assert sum(part["ns"] for part in parts) == told["success"]["ns"]
+    assert told["queue"]["count"] == told["success"]["count"] == len(answers)
+    assert told["cache_hit"]["count"] + told["compute_infer"]["count"] == len(answers)
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 50)), max_size=8))

@@ -106,13 +106,15 @@ def test_methods_of_grpc_have_the_roles_of_their_twins() -> None:
                 (ANYBODY, CLIENTS, CALLERS, WATCHERS)}  # fmt: skip
     assert by_roles == {
         ANYBODY: {"ServerLive", "ServerReady"},
-        CLIENTS: {"ModelReady", "ServerMetadata", "ModelMetadata"},
+        CLIENTS: {"ModelReady", "ServerMetadata", "ModelMetadata", "ModelConfig"},
         CALLERS: {"ModelInfer"},
         WATCHERS: {
             "ModelStatistics",
             "RepositoryIndex",
             "SystemSharedMemoryStatus",
             "CudaSharedMemoryStatus",
+            "TraceSetting",
+            "LogSettings",
         },
     }
     assert rpc_roles("RepositoryModelLoad") is rpc_roles("AnythingNew") is ADMINS

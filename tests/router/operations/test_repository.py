@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
+from tritonclient.grpc import model_config_pb2
 
 from router.operations.modelconfig import BATCH_MAX, read_batch_max
 from router.operations.refusals import (
@@ -284,6 +286,17 @@ def test_the_batch_size_may_be_a_number_or_digits() -> None:
     assert read_batch_max("m", {}) is None
     nothing = '{"platform": "", "backend": "penstock_torch", "version_policy": {"latest": {}}, "input": []}'
     assert read_batch_max("m", {"config": nothing}) is None
+
+
+def test_a_load_may_repeat_what_the_served_model_s_configuration_says() -> None:
+    served = ParseDict({"input": [{"name": "X", "dims": [4]}]}, model_config_pb2.ModelConfig())
+    for dims, same in (('["4"]', True), ("[4]", True), ("[5]", False), ('"x"', False)):
+        config = {"config": f'{{"input": [{{"name": "X", "dims": {dims}}}], "max_batch_size": 2}}'}
+        if same:
+            assert read_batch_max("m", config, served) == 2
+        else:
+            with pytest.raises(RepositoryError, match="config: input is not supported"):
+                read_batch_max("m", config, served)
 
 
 @pytest.mark.parametrize(

@@ -227,6 +227,11 @@ def test_what_clients_say_to_ask_for_nothing_is_taken_over_both_wires() -> None:
     assert both({"sequence_id": ""}) == (RequestParameters(None, "", ()),) * 2
 
 
+def test_perf_analyzer_may_ask_for_an_end_that_only_several_answers_have() -> None:
+    asked = {"triton_enable_empty_final_response": True}
+    assert both(asked) == (RequestParameters(None, "", ()),) * 2
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -236,7 +241,7 @@ def test_what_clients_say_to_ask_for_nothing_is_taken_over_both_wires() -> None:
         ("sequence_end", True),
         ("priority", 1),
         ("headers", "x"),
-        ("triton_enable_empty_final_response", True),
+        ("triton_enable_empty_final_response", "yes"),
         ("triton_anything", False),
     ],
 )

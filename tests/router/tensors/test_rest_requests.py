@@ -120,8 +120,8 @@ def test_what_is_no_request_at_all_is_refused(text: bytes, sentence: str) -> Non
             "'binary_data' of output 'OUTPUT0' must be true or false, got 1",
         ),
         (
-            {"outputs": [{"name": "OUTPUT0", "parameters": {"classification": 3}}]},
-            "output 'OUTPUT0' asks for 'classification', which this gateway does not offer",
+            {"outputs": [{"name": "OUTPUT0", "parameters": {"classification": "3"}}]},
+            "'classification' of output 'OUTPUT0' must be a whole number, 0 for none, got '3'",
         ),
     ],
 )
