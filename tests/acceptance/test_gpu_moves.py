@@ -111,6 +111,23 @@ def a100s(environ: Callable[[Machine], None]) -> Iterator[Machine]:
         yield machine
 
 
+@pytest.fixture(autouse=True)
+def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test fails at, no gateway of it goes on."""
+    begun: list[GatewayProcess] = []
+    initialise = GatewayProcess.__init__
+
+    def noted(gateway: GatewayProcess, *arguments: Any, **more: Any) -> None:
+        begun.append(gateway)
+        initialise(gateway, *arguments, **more)
+
+    monkeypatch.setattr(GatewayProcess, "__init__", noted)
+    yield
+    for each in begun:
+        each.process.kill()
+        each.process.wait()
+
+
 @contextmanager
 def served(config: Path, machine: Machine) -> Iterator[GatewayProcess]:
     """A gateway that ends well and leaves nothing."""
