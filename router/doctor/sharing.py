@@ -11,7 +11,8 @@ from router.settings import Settings
 from serving.runtime.slicing.choice import VisibleDevice, device_named, index_note, visible_devices
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Inventory
-from serving.runtime.slicing.mps_daemon import CONTROL, FOLDER_BYTES_MAX, PREFIX
+from serving.runtime.slicing.mps_daemon import CONTROL, FOLDER_BYTES_MAX
+from serving.runtime.slicing.mps_folder import PREFIX
 from serving.specs import SliceSpec
 
 _PIPES, _PIPES_DEFAULT = "CUDA_MPS_PIPE_DIRECTORY", "tmp/nvidia-mps"

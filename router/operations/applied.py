@@ -7,6 +7,7 @@ they are others the settings count.
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from math import inf
@@ -16,6 +17,9 @@ from typing import Any
 from router.settings import Settings
 from router.settings.slices import usable_cores
 from serving.profile.shared_files import read_regular, replace_file, sync_folder
+from serving.runtime.slicing.choice import device_named
+from serving.runtime.slicing.contract import SlicingError
+from serving.runtime.slicing.inventory import take_inventory
 from serving.specs import ServedModel, Share, SliceSpec
 
 FORMAT = 1
@@ -98,13 +102,28 @@ def standing(settings: Settings) -> tuple[AppliedPlacement | None, str | None]:
     if found.digest != digest(settings):
         changed = f"{name} has other slices or models than when a placement was applied ({found.at})"
         return None, f"{changed}: {name} counts, not {file}"
-    gone = sorted({core for each in found.slices for core in each.cores} - {*usable_cores()})
-    if gone:
-        missing = f"cores {', '.join(map(str, gone))}" if len(gone) > 1 else f"core {gone[0]}"
+    if missing := _missing(found.slices):
         said = f"{file} is passed over: it uses {missing}, not usable here; apply a placement anew"
         return None, said
     said = f"slices are as a placement has them that was applied ({found.at}), not as {name} has"
     return found, f"{said}; it is kept in {file}"
+
+
+def _missing(slices: Sequence[SliceSpec]) -> str:
+    """Return the cores and GPUs of these slices that are not here, "" if all are."""
+    cores = sorted({core for each in slices for core in each.cores} - {*usable_cores()})
+    if cores:
+        return f"cores {', '.join(map(str, cores))}" if len(cores) > 1 else f"core {cores[0]}"
+    devices = sorted({each.device for each in slices if each.device != "cpu" and not each.rehearsed})
+    if not devices:
+        return ""
+    inventory = take_inventory()
+    for each in devices:
+        try:
+            device_named(each, inventory, os.environ)
+        except SlicingError as error:
+            return f"{each} ({error})"
+    return ""
 
 
 def in_force(settings: Settings, found: AppliedPlacement) -> Settings:

@@ -64,9 +64,19 @@ class _Slice(Section):
         return self.cores or 0
 
     @property
+    def _share_name(self) -> str:
+        """The share as a slice that runs calls it: "whole" is "whole:1"."""
+        if self.device is None:
+            return ""
+        try:
+            return str(share_of(self.share))
+        except ValueError:  # told where shares are read
+            return self.share or ""
+
+    @property
     def kind(self) -> tuple[int, int, str, str]:
         """What a slice of that name is, wherever it appears."""
-        return self.core_count, self.threads, self.device or CPU, self.share or ""
+        return self.core_count, self.threads, self.device or CPU, self._share_name
 
 
 class _Step(_Slice):
@@ -145,7 +155,7 @@ def _read(findings: Findings, settings: Settings, usable: Sequence[int], lost: C
 
 def _findings(content: bytes, settings: Settings) -> Findings:
     findings = Findings(Document(Path("placement"), _json(content), {}, {}, ()))
-    findings.devices = settings.devices
+    findings.devices, findings.recut = settings.devices, settings.placement.recut
     return findings
 
 

@@ -128,8 +128,8 @@ def _fixed(
     yield "recording", old.recording, new.recording
     yield "cache", old.cache, new.cache
     yield "workers", old.workers, new.workers
-    yield "auth", old.auth, new.auth
     yield "mig", old.placement.recut, new.placement.recut
+    yield "auth", old.auth, new.auth
     yield "logging", read_logs(old_document), read_logs(new_document)
 
 

@@ -28,6 +28,7 @@ UNSAYABLE = (
     "rehearsed devices, and runs one batch at a time on each; the plan has others, or none"
 )
 SHARED = "there is no way without sharing cores: while it is applied, old slices and new ones share them ({})"
+DRAINED = "{} changes its kind of share: the gateway drains such a GPU first, one after the other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,13 @@ def as_running(asked: PlacementTask, running: Running) -> PlacementTask:
 
 def with_sharing(asked: PlacementTask, decision: Decision) -> tuple[PlacementTask, Decision]:
     """Return the task and the decision with an empty transition if none is found for lack of room. Workers of
-    old and new slices can share cores, slower, for the moment of a move."""
+    old and new slices can share cores, slower, for the moment of a move.
+
+    A GPU has no two kinds of share at once. There the gateway finds the way (serving/control/breaking.py).
+    """
+    if decision.taken and (drained := _drained(asked, decision.plan.placement)):
+        note = DRAINED.format(listed(drained))
+        return replace(asked, notes=(*asked.notes, note)), replace(decision, transition=Transition())
     if not (decision.taken and isinstance(decision.transition, TransitionRefused)):
         return asked, decision
     hosts = hosts_of(asked)
@@ -82,6 +89,21 @@ def with_sharing(asked: PlacementTask, decision: Decision) -> tuple[PlacementTas
         return asked, decision  # a GPU has no room for two layouts at once
     note = SHARED.format(decision.transition.reason)
     return replace(asked, notes=(*asked.notes, note)), replace(decision, transition=Transition())
+
+
+def _drained(asked: PlacementTask, plan: Placement) -> list[str]:
+    """Return the GPUs of this gateway that have another kind of share now than they are to have."""
+    hosts = hosts_of(asked)
+    return [
+        device
+        for device, slots in plan.items()
+        if hosts.get(device, CPU) != CPU and _kinds(slots) and _kinds(asked.current.get(device, ()))
+        and _kinds(slots) != _kinds(asked.current[device])
+    ]  # fmt: skip
+
+
+def _kinds(slots: Sequence[Slot]) -> set[str]:
+    return {slot.share.kind for slot in slots}
 
 
 def body(asked: PlacementTask, decision: Decision, running: Running) -> tuple[Json, list[str]]:

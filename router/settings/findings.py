@@ -57,6 +57,8 @@ class Findings:
         """Those of `devices:`, once they are read."""
         self.rehearse = rehearse
         """Whether every GPU that the document names is rehearsed (`--rehearse`)."""
+        self.recut: bool | None = None
+        """Whether the gateway may make MIG instances; None: as the document says."""
         self._faulty: set[Loc] = set()
         self._unreadable = {(problem.line, problem.column) for problem in document.problems}
         self._stop_if_many()

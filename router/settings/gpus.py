@@ -3,11 +3,14 @@
 An entry means GPUs of this machine, or rehearsed devices of `devices:`, which need not be here.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from router.settings.findings import Findings
+from router.settings.gpu_faults import clients_fault, doubts, faults
 from router.settings.problems import Loc, fault, one_of, shown
 from serving.profile.device import gpu_kind
 from serving.rehearsal import EXACT, RehearsalSpec
@@ -20,10 +23,9 @@ ALL: Final = ("all", "gpus: all")
 """Names of all GPUs of this machine."""
 WHOLE: Final = Share("whole", 1.0)
 TIME: Final = Share("time", 1.0)
-CLIENTS_MAX: Final = 48
-CLIENTS_MAX_13_1: Final = 60
-"""Processes at one MPS daemon: 48, and 60 since CUDA 13.1 (NVIDIA, MPS, "Limitations")."""
-_CUDA_13_1: Final = 13010
+_RECUT: Final = ("mig", "recut")
+_PIPES: Final = "CUDA_MPS_PIPE_DIRECTORY"
+_PIPES_DEFAULT: Final = "/tmp/nvidia-mps"  # noqa: S108  # NVIDIA's
 _NAMED: Final = ("gpu-", "GPU-", "MIG-")
 _SHARES: Final = "whole, time, mps:30 (per cent), sm:16 (chunks) or mig:2g.35gb (an instance)"
 
@@ -175,44 +177,37 @@ def _check_device(findings: Findings, asked: Sequence[tuple[Loc, SlicedDevice, S
         message = f"the slices of {name} ask for shares of several kinds, {one_of(sorted(kinds))}"
         findings.add((*loc, "share"), f"{message}; expected one kind for each GPU")
         return
-    for problem in _problems(asked[0][1], shares, findings.inventory):
+    device = asked[0][1]
+    for problem in _problems(device, shares, findings.inventory, _may_recut(findings)):
         findings.add((*loc, "share"), problem)
+    if device.gpu is not None:
+        pipes = Path(os.environ.get(_PIPES) or _PIPES_DEFAULT)
+        for sentence in doubts(name, device.gpu, shares, pipes):
+            findings.warn((*loc, "share"), sentence)
     percent = sum(share.amount for share in shares if share.kind == "mps")
     if percent > 100:
         message = f"the MPS shares of {name} add up to {percent:g} %; they are caps, so slices will wait"
         findings.warn((*loc, "share"), message)
 
 
-def _problems(device: SlicedDevice, shares: Sequence[Share], inventory: Inventory) -> Iterator[str]:
-    gpu, kind = device.gpu, shares[0].kind
+def _may_recut(findings: Findings) -> bool:
+    """Return whether the gateway may make MIG instances: as it runs, or as the document says."""
+    return findings.document.at(_RECUT) is True if findings.recut is None else findings.recut
+
+
+def _problems(
+    device: SlicedDevice, shares: Sequence[Share], inventory: Inventory, recut: bool
+) -> Iterator[str]:
     if device.visible is not None and device.visible.mig_device is not None:
         own = device.visible.share
         if [*shares] != [own]:
             asked = ", ".join(map(str, shares))
             yield f"{device.name} is one MIG device; got {asked}, expected one slice with share: {own}"
         return
-    newer = gpu is None or (inventory.cuda or 0) >= _CUDA_13_1
-    clients = CLIENTS_MAX_13_1 if newer else CLIENTS_MAX
-    if kind in ("mps", "sm") and len(shares) > clients:
-        yield f"{device.name}: {len(shares)} slices by MPS; expected at most {clients}"
-    if gpu is None:
-        return
-    if kind == "mig" and not gpu.mig:
-        yield (
-            f"{device.name} is not in MIG mode; end all of its processes and run "
-            f"`nvidia-smi -i {gpu.index} -mig 1` as root, or ask for another share"
-        )
-    if kind != "mig" and gpu.mig:
-        yield (
-            f"{device.name} is in MIG mode, so its shares are instances; expected share: mig:PROFILE, or "
-            f"`nvidia-smi -i {gpu.index} -mig 0` as root"
-        )
-    if kind == "sm" and not newer:
-        yield f"{device.name}: sm: shares need CUDA 13.1 and an Ampere or later; expected mps: shares"
-    elif kind == "sm" and gpu.sms is not None and gpu.chunk_sms is not None:
-        chunks, wanted = gpu.sms // gpu.chunk_sms, sum(share.amount for share in shares)
-        if wanted > chunks:
-            yield f"{device.name} has {chunks} chunks of multiprocessors; the slices ask for {wanted:g}"
+    if many := clients_fault(device.name, shares, inventory, device.gpu):
+        yield many
+    if device.gpu is not None:
+        yield from faults(device.name, device.gpu, shares, inventory, recut)
 
 
 def has_rehearsed(devices: Sequence[DeviceSpec]) -> bool:

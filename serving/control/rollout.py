@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from serving.control.desired import DesiredState, union
+from serving.control.breaking import way
+from serving.control.desired import DesiredState
 
 
 class RolloutState(StrEnum):
@@ -65,8 +66,11 @@ class Rollout:
         return self._place + 1, len(self._states)
 
     def set(self, desired: DesiredState, by: Sequence[DesiredState] = ()) -> None:
-        """Begin a rollout to `desired`, through the states `by`; without `by`, through the union of both."""
-        first = by or (union(self.current, desired),)
+        """Begin a rollout to `desired`, through the states `by`; without `by`, through the union of both.
+
+        A GPU that cannot have what both states have there is drained in between.
+        """
+        first = way(self.current, desired, by)
         self.last_good = self.last_good or self.target
         self._states = [*first, *([desired] if first[-1] != desired else [])]
         self._place = 0

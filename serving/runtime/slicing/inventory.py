@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any, Final, TypeVar
 
 import pynvml
@@ -27,6 +28,18 @@ _SILENT: Final = (pynvml.NVMLError, pynvml.NVMLLibraryMismatchError)  # the seco
 _WORD_BITS: Final = 64  # of a mask of cores
 BUSY_PERCENT: Final = 10
 """A GPU that nobody uses reads 0; a display or a monitor keeps it at a few per cent."""
+
+
+class ComputeMode(IntEnum):
+    """What may use a GPU: any processes, one thread, nothing, or one process (NVML's numbers)."""
+
+    DEFAULT = 0
+    EXCLUSIVE_THREAD = 1
+    PROHIBITED = 2
+    EXCLUSIVE_PROCESS = 3
+
+
+_MODES: Final = frozenset(ComputeMode)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +80,7 @@ class Gpu:
     processes: tuple[int, ...] | None
     geometry: Geometry = ()
     cores: tuple[int, ...] = ()
+    compute_mode: ComputeMode | None = None
 
     @property
     def chunk_sms(self) -> int | None:
@@ -138,6 +152,7 @@ def _gpu(index: int, handle: Any) -> Gpu:
     used = _ask(pynvml.nvmlDeviceGetUtilizationRates, handle)
     processes = _processes(handle)
     capability = _ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    only = _ask(pynvml.nvmlDeviceGetComputeMode, handle)
     return Gpu(
         index=index,
         uuid=_text(pynvml.nvmlDeviceGetUUID(handle)),
@@ -153,6 +168,7 @@ def _gpu(index: int, handle: Any) -> Gpu:
         used_percent=None if used is None else int(used.gpu),
         processes=processes,
         geometry=_geometry(handle) if mode and mode[0] else (),
+        compute_mode=ComputeMode(only) if only in _MODES else None,
         cores=_cores(handle),
     )
 

@@ -5,6 +5,7 @@ mode is the operator's to switch, and so is what shall be lost with a destroyed 
 """
 
 import subprocess
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
 from serving.policy.placement.geometry import Geometry
@@ -89,6 +90,8 @@ class MigInstances:
         self._uuids = uuids
         self._open: dict[str, Share] = {}
         self._instances: dict[str, int] = {}
+        self.coming: tuple[str, ...] = ()
+        """Profiles of slices that are to be opened next: an instance leaves room for theirs."""
         self._geometry = device.geometry()
         shares = {Share.parse(f"mig:{each.name}"): each.memory_gib for each in self._geometry}
         smallest_first = sorted(shares, key=lambda share: (share.amount, shares[share], share.label))
@@ -127,10 +130,24 @@ class MigInstances:
         run would be."""
         return self._device.apply(plan(self._geometry, self._device.instances(), want, self._taken()))
 
-    def _beside(self, before: Sequence[Instance], spec: SliceSpec, kept: Sequence[Instance]) -> MigPlan:
-        """Return the plan for one more instance beside `kept`; raises SlicingError if none fits."""
-        want = [*(each.profile for each in kept), spec.share.profile]
-        return plan(self._geometry, before, want, [each.id for each in kept])
+    def _beside(self, before: Sequence[Instance], spec: SliceSpec) -> MigPlan:
+        """Return the plan for one more instance, and for those that are coming if all fit.
+
+        All that are there stay; if there is no room, those that a slice has. Raise SlicingError if none fits.
+        """
+        taken = [each for each in before if each.id in self._taken()]
+        free = Counter(each.profile for each in before if each not in taken)
+        kept = [(before, free)] if self._device.dry_run else [(before, free), (taken, Counter[str]())]
+        first: SlicingError | None = None
+        for coming in (self.coming, ()) if self.coming else ((),):
+            for stay, unused in kept:
+                want = [each.profile for each in stay] + [spec.share.profile]
+                want += (Counter(coming) - unused).elements()
+                try:
+                    return plan(self._geometry, before, want, [each.id for each in stay])
+                except SlicingError as error:
+                    first = first or error
+        raise first or SlicingError(f"slice {spec.name}: no layout has {spec.share.profile}")
 
     def _taken(self) -> Collection[int]:
         return self._instances.values()
@@ -143,19 +160,14 @@ class MigInstances:
     def _create(self, spec: SliceSpec) -> int:
         """Create an instance beside all others; if there is no room, in place of those that no slice has."""
         before = self._device.instances()
-        try:
-            commands = self._device.apply(self._beside(before, spec, before))
-        except SlicingError:
-            taken = [each for each in before if each.id in self._taken()]
-            if self._device.dry_run or len(taken) == len(before):
-                raise
-            commands = self._device.apply(self._beside(before, spec, taken))
+        commands = self._device.apply(self._beside(before, spec))
         if self._device.dry_run:
             said = "; ".join(" ".join(command) for command in commands)
             raise SlicingError(
                 f"slice {spec.name}: no {spec.share.profile} is free; this would make one: {said}"
             )
-        return next(each.id for each in set(self._device.instances()) - set(before))
+        new = {*self._device.instances()} - {*before}
+        return next(each.id for each in sorted(new) if each.profile == spec.share.profile)
 
 
 class GivenInstance:

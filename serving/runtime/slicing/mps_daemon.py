@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Final
@@ -12,9 +11,9 @@ from typing import Final
 from serving.runtime.clock import now_us
 from serving.runtime.slicing import mps_text
 from serving.runtime.slicing.contract import SlicingError
+from serving.runtime.slicing.mps_folder import LOGS, end_servers, make_folder
 
 CONTROL: Final = "nvidia-cuda-mps-control"
-PREFIX: Final = "penstock-mps-"
 _GUARD: Final = str(Path(__file__).with_name("mps_guard.py"))
 _START_US: Final = (
     10_000_000  # it listens 5 ms after its start (measured, version 535); a loaded machine is slower
@@ -32,6 +31,7 @@ class MpsDaemon:
         self._control = control
         self._options = options
         self._folder = ""
+        self._lock = -1
         self._guard: subprocess.Popen[bytes] | None = None
 
     @property
@@ -47,14 +47,14 @@ class MpsDaemon:
         program = shutil.which(self._control)
         if program is None:
             raise SlicingError(f"{self._control} is not there; NVIDIA's driver brings it")
-        self._folder = tempfile.mkdtemp(prefix=PREFIX)
+        self._folder, self._lock = make_folder()
         try:
             if len(os.fsencode(self._folder)) > FOLDER_BYTES_MAX:
                 raise SlicingError(f"{self._folder} is too long for a socket's folder; set TMPDIR")
             self._guard = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
                 [sys.executable, "-I", "-S", _GUARD, self._folder, program, *self._options],
                 stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-                env=self._environment(), start_new_session=True,
+                env=self._environment(), start_new_session=True, pass_fds=(self._lock,),
             )  # fmt: skip
             self._await_answer(self._guard)
         except BaseException:
@@ -106,8 +106,11 @@ class MpsDaemon:
                 self._guard.kill()
                 self._guard.wait()
         if self._folder:
+            end_servers(self._folder)  # where the guard was killed
             shutil.rmtree(self._folder, ignore_errors=True)
-        self._guard, self._folder = None, ""
+        if self._lock >= 0:
+            os.close(self._lock)
+        self._guard, self._folder, self._lock = None, "", -1
 
     def _await_answer(self, guard: "subprocess.Popen[bytes]") -> None:
         deadline_us = now_us() + _START_US
@@ -141,5 +144,5 @@ class MpsDaemon:
     def _environment(self) -> dict[str, str]:
         # Limits that the gateway itself was given would cap all servers.
         ours = {name: value for name, value in os.environ.items() if not name.startswith("CUDA_MPS_")}
-        folder = {"CUDA_MPS_PIPE_DIRECTORY": self._folder, "CUDA_MPS_LOG_DIRECTORY": self._folder}
+        folder = {"CUDA_MPS_PIPE_DIRECTORY": self._folder, LOGS: self._folder}
         return {**ours, **folder, "CUDA_VISIBLE_DEVICES": self.visible}

@@ -17,6 +17,7 @@ from serving.runtime.slicing.clients import Ended, check_clients, daemon_of, end
 from serving.runtime.slicing.contract import Actuator, Setting, SlicingError
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.inventory import Inventory, take_inventory
+from serving.runtime.slicing.mig import MigInstances
 from serving.runtime.slicing.mps import MpsPercentages
 from serving.specs import Share, SliceSpec
 
@@ -106,6 +107,7 @@ class DeviceShares:
         self._opened: dict[tuple[str, str], _Opened] = {}  # by device and kind of share
         self._inside: dict[str, _Opened] = {}  # MPS inside a MIG instance, by its shared name
         self._specs: dict[str, SliceSpec] = {}
+        self._asked: dict[str, SliceSpec] = {}  # to be opened next
         self._placed: dict[str, Placed] = {}
         self.on_trouble: Callable[[str], None] = lambda _: None
         self.on_open: Callable[[], None] = lambda: None
@@ -118,6 +120,8 @@ class DeviceShares:
             return core_set(spec)
         if not spec.rehearsed:
             self.on_open()
+        self._asked[spec.name] = spec
+        await asyncio.sleep(0)  # the others that start now are known before the first is opened
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._open, spec)
 
     def close(self, name: str) -> None:
@@ -158,10 +162,13 @@ class DeviceShares:
     # in the thread
 
     def _open(self, spec: SliceSpec) -> Setting:
+        self._asked.pop(spec.name, None)
         had = self._specs.get(spec.name)
         if had is not None and (had.device, had.share) != (spec.device, spec.share):
             self._close(spec.name)
         opened = self._actuator(spec)
+        if isinstance(opened.actuator, MigInstances):
+            opened.actuator.coming = self._coming(spec)
         try:
             setting = self._open_inside(opened, spec) if spec.instance else opened.actuator.open(spec)
         except SlicingError:
@@ -203,6 +210,18 @@ class DeviceShares:
         except SlicingError as error:
             return f"slice {name}: {error}"
         return ""
+
+    def _coming(self, spec: SliceSpec) -> tuple[str, ...]:
+        """Return the profiles of the instances that are asked for beside this slice's and not yet open."""
+        others = {
+            each.instance or each.name: each.share.profile
+            for each in self._asked.copy().values()
+            if (each.device, each.share.kind) == (spec.device, "mig")
+        }
+        opened = self._opened[spec.device, "mig"].slices
+        return tuple(
+            profile for name, profile in others.items() if name not in {*opened, spec.instance or spec.name}
+        )
 
     def _actuator(self, spec: SliceSpec) -> _Opened:
         key = spec.device, spec.share.kind

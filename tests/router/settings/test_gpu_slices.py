@@ -7,7 +7,7 @@ import pytest
 
 from router.settings import Settings, load_settings
 from serving.profile.device import device_kind
-from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
+from serving.runtime.slicing.inventory import ComputeMode, Gpu, Inventory, MigDevice
 from serving.specs import Share
 from tests.router.settings.rehearsed import REHEARSED, write_profiles
 from tests.router.settings.samples import gateway_faults, write_gateway
@@ -162,3 +162,69 @@ def test_a_variant_that_is_compiled_for_a_gpu_and_runs_on_none_is_warned_of(
     assert found.models[0].spec.variant("cnn").compile == "graphs"
     message = "digits cnn has compile: graphs, and runs on no GPU; there it does nothing"
     assert ((message, "models[0]") in [(each.message, each.where) for each in found.warnings]) is warned
+
+
+INSTANCES = (MigDevice("MIG-a", 1, 1, 60, 0, "3g.71gb"),)
+STATES = {
+    "prohibited": replace(gpu(0), compute_mode=ComputeMode.PROHIBITED),
+    "exclusive": replace(gpu(0), compute_mode=ComputeMode.EXCLUSIVE_PROCESS),
+    "cut": replace(gpu(0, mig=True), mig_devices=INSTANCES),
+    "full": replace(gpu(0), memory_bytes=100 << 20, memory_used_bytes=95 << 20),
+    "plain": gpu(0),
+}
+
+
+def become(monkeypatch: pytest.MonkeyPatch, state: str, *more: Gpu) -> None:
+    """Make the machine's first GPU one in that state."""
+    inventory = Inventory((0, 1), (STATES[state], *more), "580", 13010)
+    monkeypatch.setattr("router.settings.findings.take_inventory", lambda: inventory)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+@pytest.mark.parametrize(
+    ("state", "slices", "sentence"),
+    [
+        ("prohibited", "share: time", "cuda:0 has the compute mode `prohibited`, so no worker may use it; "),
+        ("exclusive", "share: time, count: 2", "one worker may use it, and 2 slices ask for it; run `nvidia"),
+        ("cut", "share: 'mig:9g.9gb'", "cuda:0 has no MIG profile 9g.9gb; expected 1g.18gb, 1g.35gb, "),
+        ("cut", "share: 'mig:4g.71gb', count: 2", "has no room for the MIG instances 4g.71gb, 4g.71gb at"),
+        ("cut", "share: 'mig:3g.71gb', count: 2", "cuda:0 has no free MIG instance for 3g.71gb; make it by "
+         "`nvidia-smi mig -i 0 -cgi 3g.71gb -C` as root, or let the gateway do it: `mig: {recut: true}`"),
+        ("plain", "share: 'sm:99'", "cuda:0 has 16 chunks of multiprocessors; the slices ask for 99"),
+    ],
+)  # fmt: skip
+def test_a_gpu_in_another_state_is_refused_with_the_cure(
+    home: Path, monkeypatch: pytest.MonkeyPatch, state: str, slices: str, sentence: str
+) -> None:
+    become(monkeypatch, state)
+    faults = gateway_faults(home, text(f"{{name: g, device: 'cuda:0', {slices}}}"))
+    assert any(sentence in message for message in faults), faults
+
+
+def test_instances_are_made_where_the_file_says_so(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    become(monkeypatch, "cut")
+    entry = "{name: g, device: 'cuda:0', share: 'mig:3g.71gb', count: 2}"
+    assert len(settings(home, entry, "mig: {recut: true}\n").slices) == 2
+    assert len(settings(home, entry.replace(", count: 2", ", processes: 2")).slices) == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "share", "sentence"),
+    [
+        (
+            "full",
+            "time",
+            "cuda:0 has 5 MiB of 100 MiB free now, so models may find no room; `nvidia-smi -i",
+        ),
+        ("exclusive", "whole", "cuda:0 takes one process at a time, so a worker starts only after the last"),
+        ("plain", "mps:30", "another MPS daemon may run, with pipes in "),
+    ],
+)
+def test_what_may_fail_later_is_a_warning(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str, share: str, sentence: str
+) -> None:
+    become(monkeypatch, state)
+    (tmp_path / "control").touch()
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    found = settings(home, f"{{name: g, device: 'cuda:0', share: '{share}'}}")
+    assert [sentence in str(each) for each in found.warnings] == [True], found.warnings

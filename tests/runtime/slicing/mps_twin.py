@@ -2,8 +2,12 @@
 
 What version 535.261 answers is tests/runtime/slicing/captured/mps-535.txt. With `-S` it divides the GPU of
 GPU_UUID into CHUNKS chunks, as NVIDIA documents it for CUDA 13.1. MPS_TWIN makes it do less than it says.
+
+On a machine of tests/gpus/machine.py (NVIDIA_STANDIN) it is a daemon of the GPU that it is shown. Its clients
+are the processes there that were started with its pipes.
 """
 
+import json
 import os
 import re
 import socket
@@ -13,7 +17,12 @@ from pathlib import Path
 GPU_UUID = "GPU-74d43ed3-cdf7-e667-3644-bf5b4f46ed65"
 CHUNKS = 16
 SMS_PER_CHUNK = 8
+DIVIDED = {"h200": (16, 8), "a100": (27, 4)}
+"""By kind of GPU: chunks, and multiprocessors of each."""
 SERVER = "4711"
+STANDIN, PIPES, LOGS = "NVIDIA_STANDIN", "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"
+ENDED: set[str] = set()
+"""Clients that it was told to terminate, on such a machine."""
 
 
 class Daemon:
@@ -68,9 +77,31 @@ class Daemon:
 
 
 def clients() -> list[str]:
-    """The clients of its one server: those that the file named by MPS_CLIENTS lists."""
-    path = os.environ.get("MPS_CLIENTS")
-    return Path(path).read_text().split() if path and Path(path).exists() else []
+    """The clients of its one server: those that the file named by MPS_CLIENTS lists.
+
+    On a machine of tests/gpus/machine.py they are processes. A process with children is the keeper of a
+    worker, and computes nothing. CUDA makes a client of a process that computes; here one that has the pipes
+    and computes nothing is a client too. Those of the daemon's own side have a folder for logs too.
+    """
+    if STANDIN not in os.environ:
+        path = os.environ.get("MPS_CLIENTS")
+        return Path(path).read_text().split() if path and Path(path).exists() else []
+    there: list[str] = []
+    for process in Path("/proc").iterdir():
+        try:
+            environ = (process / "environ").read_bytes().split(b"\0") if process.name.isdecimal() else []
+            children = (process / "task" / process.name / "children").read_text() if environ else ""
+        except OSError:  # it has ended, or is another user's
+            continue
+        ours = all(f"{name}={os.environ[name]}".encode() in environ for name in (STANDIN, PIPES))
+        if (
+            ours
+            and not children
+            and process.name not in ENDED
+            and not any(each.startswith(f"{LOGS}=".encode()) for each in environ)
+        ):
+            there.append(process.name)
+    return there
 
 
 def terminate(words: list[str]) -> str:
@@ -81,8 +112,21 @@ def terminate(words: list[str]) -> str:
         return f"Failed to find client {pid} of server {server}\n"
     if os.environ.get("MPS_TWIN") == "stuck":
         return f"Failed to terminate client {pid}\n"
+    if STANDIN in os.environ:
+        ENDED.add(pid)
+        return ""
     Path(os.environ["MPS_CLIENTS"]).write_text("\n".join(each for each in there if each != pid))
     return ""
+
+
+def divided() -> tuple[str, int, int]:
+    """UUID of the GPU, chunks, and multiprocessors of a chunk."""
+    if STANDIN not in os.environ:
+        return GPU_UUID, CHUNKS, SMS_PER_CHUNK
+    uuid = os.environ["CUDA_VISIBLE_DEVICES"]
+    gpus = json.loads(Path(os.environ[STANDIN]).read_text())["gpus"]
+    kind = gpus[int(uuid.removeprefix("GPU-"))].lstrip("-")[:4]
+    return uuid, *DIVIDED[kind]
 
 
 def log(line: str) -> None:
@@ -91,18 +135,19 @@ def log(line: str) -> None:
 
 
 def divide(partitions: dict[str, int], words: list[str]) -> str:
+    gpu, there, sms = divided()
     if not words:
         taken = sum(partitions.values())
-        rows = [f"{GPU_UUID[:12]} - {CHUNKS - taken} {taken} {8 * (CHUNKS - taken)} {8 * taken} -"]
-        rows += [f"{GPU_UUID[:12]} {own} - {n} - {SMS_PER_CHUNK * n} No" for own, n in partitions.items()]
+        rows = [f"{gpu[:12]} - {there - taken} {taken} {sms * (there - taken)} {sms * taken} -"]
+        rows += [f"{gpu[:12]} {own} - {n} - {sms * n} No" for own, n in partitions.items()]
         return "\n".join(["GPU Partition free used free used clients", *rows, ""])
     verb, uuid, what = words
-    if uuid != GPU_UUID:
+    if uuid != gpu:
         return f"Failed to find device {uuid}\n"
     if verb == "rm":
         return "" if partitions.pop(what, None) else f"Failed to remove the SM partition {what}\n"
     chunks = int(what)
-    if sum(partitions.values()) + chunks > CHUNKS:
+    if sum(partitions.values()) + chunks > there:
         return (
             f"Failed to fulfill the requested SM partition of {chunks} chunks, error "
             "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION\n"

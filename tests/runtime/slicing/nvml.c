@@ -2,6 +2,8 @@
  * the real binding drives it. The environment chooses: NVML_GPUS how many, NVML_MIG=1 MIG mode with two
  * instances, NVML_FAIL=name:code[,...] what fails and how, NVML_PIDS=1,2 who computes, NVML_USED per cent busy.
  * NVML_FLEET=gpu;gpu;... lists GPUs in place of these: h200, a100, or with MIG mode on a100:2g.10gb@0,1g.5gb@6.
+ * 2g.10gb@0#3 is GPU instance 3; h200/used=9000/mode=2 has 9000 MiB in use and a compute mode; -h200 is gone.
+ * NVIDIA_STANDIN=file: the list is the "gpus" of that file at each moment (tests/gpus/machine.py).
  * NVML_XIDS=path a file with a line "gpu xid instance" for each fault, that may grow; NVML_THROTTLE the bits of
  * lowered clocks, NVML_ECC and NVML_ROWS=pending what its memory has suffered.
  * Compiled with -DOLD_DRIVER it lacks what newer drivers brought. */
@@ -9,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FLEET_BYTES 8192
 enum { OK = 0, INVALID = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, SMALL = 7, GPUS_MAX = 16, MIG_MAX = 7 };
 typedef struct { int gpu, mig; } Device;
 typedef struct { unsigned long long total, free, used; } Memory;
@@ -69,9 +72,27 @@ static const char *part(const char *text, char between, int index, char *copy, s
     return copy;
 }
 
+/* The list of GPUs, NULL where neither the file nor NVML_FLEET has one. */
+static const char *fleet(void) {
+    static _Thread_local char content[FLEET_BYTES], list[FLEET_BYTES];
+    const char *path = getenv("NVIDIA_STANDIN");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    if (!file) return getenv("NVML_FLEET");
+    content[fread(content, 1, sizeof content - 1, file)] = 0;
+    fclose(file);
+    const char *from = strstr(content, "\"gpus\": [");
+    size_t length = 0;
+    int inside = 0;
+    for (from = from ? from + 9 : ""; *from && *from != ']'; from++)
+        if (*from == '"') inside = !inside;
+        else if (inside || *from == ',') list[length++] = inside ? *from : ';';
+    list[length] = 0;
+    return list;
+}
+
 static void entry(int gpu, char *copy, size_t size) {
-    const char *fleet = getenv("NVML_FLEET");
-    if (fleet) part(fleet, ';', gpu, copy, size);
+    const char *list = fleet();
+    if (list) part(list, ';', gpu, copy, size);
     else snprintf(copy, size, number("NVML_MIG", 0) ? "h200:3g.71gb@0,3g.71gb@4" : "h200");
 }
 
@@ -87,12 +108,34 @@ static int mig_mode(int gpu) {
     return strchr(text, ':') != NULL;
 }
 
+/* The place in the list of the GPU of that index, -1 where there is none: those that are gone do not count. */
+static int place(unsigned index) {
+    const char *list = fleet();
+    int places = number("NVML_GPUS", 1);
+    if (list) for (places = *list != 0; *list; list++) places += *list == ';';
+    for (int each = 0; each < places && each < GPUS_MAX; each++) {
+        char text[256];
+        entry(each, text, sizeof text);
+        if (*text != '-' && index-- == 0) return each;
+    }
+    return -1;
+}
+
+/* A number that the entry of a GPU states. */
+static long stated(int gpu, const char *name, long otherwise) {
+    char text[256];
+    entry(gpu, text, sizeof text);
+    const char *at = strstr(text, name);
+    return at ? atol(at + strlen(name)) : otherwise;
+}
+
 /* The profile of a MIG device (its number begins at 1), NULL where there is no such instance. */
-static const Profile *instance(int gpu, int mig) {
+static const Profile *instance(int gpu, int mig, int *id) {
     char text[256], one[64];
     entry(gpu, text, sizeof text);
     const char *list = strchr(text, ':');
     part(list ? list + 1 : "", ',', mig - 1, one, sizeof one);
+    if (id) *id = strchr(one, '#') ? atoi(strchr(one, '#') + 1) : 0;
     if (strchr(one, '@')) *strchr(one, '@') = 0;
     const Device device = {gpu, 0};
     for (int n = 0; n < 7; n++)
@@ -109,38 +152,39 @@ int nvmlSystemGetDriverVersion(char *text, unsigned size) {
 int nvmlSystemGetCudaDriverVersion(int *version) { ASKED; *version = 13010; return OK; }
 int nvmlDeviceGetCount_v2(unsigned *count) {
     ASKED;
-    const char *fleet = getenv("NVML_FLEET");
-    *count = fleet ? 1 : number("NVML_GPUS", 1);
-    for (; fleet && *fleet; fleet++) *count += *fleet == ';';
+    for (*count = 0; place(*count) >= 0;) ++*count;
     return OK;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, Device **device) {
     if (index == 1) ASKED; /* of two, the second */
-    if (index >= GPUS_MAX) return INVALID;
-    devices[index][0].gpu = index;
-    *device = &devices[index][0];
+    int at = place(index);
+    if (at < 0) return INVALID;
+    devices[at][0].gpu = at;
+    *device = &devices[at][0];
     return OK;
 }
 
 int nvmlDeviceGetUUID(Device *device, char *text, unsigned size) {
     ASKED;
-    snprintf(text, size, device->mig ? "MIG-%d-%d" : "GPU-%d", device->gpu, device->mig);
+    int id = 0;
+    if (device->mig) instance(device->gpu, device->mig, &id);
+    snprintf(text, size, device->mig ? "MIG-%d-%d" : "GPU-%d", device->gpu, id ? id : device->mig);
     return OK;
 }
 
 int nvmlDeviceGetName(Device *device, char *text, unsigned size) {
     ASKED;
-    const Profile *profile = device->mig ? instance(device->gpu, device->mig) : NULL;
+    const Profile *profile = device->mig ? instance(device->gpu, device->mig, NULL) : NULL;
     snprintf(text, size, profile ? "%s MIG %s" : "%s", kind(device)->name, profile ? profile->name : "");
     return OK;
 }
 
 int nvmlDeviceGetMemoryInfo(Device *device, Memory *memory) {
     ASKED;
-    const Profile *profile = device->mig ? instance(device->gpu, device->mig) : NULL;
+    const Profile *profile = device->mig ? instance(device->gpu, device->mig, NULL) : NULL;
     memory->total = (unsigned long long)(profile ? profile->mb : kind(device)->mb) << 20;
-    memory->used = 1ull << 30;
+    memory->used = (unsigned long long)(profile ? 1024 : stated(device->gpu, "/used=", 1024)) << 20;
     memory->free = memory->total - memory->used;
     return OK;
 }
@@ -166,18 +210,27 @@ int nvmlDeviceGetMaxMigDeviceCount(Device *device, unsigned *count) {
 }
 int nvmlDeviceGetMigDeviceHandleByIndex(Device *device, unsigned index, Device **mig) {
     ASKED;
-    if (index >= MIG_MAX || !instance(device->gpu, index + 1)) return NOT_FOUND;
+    if (index >= MIG_MAX || !instance(device->gpu, index + 1, NULL)) return NOT_FOUND;
     *mig = &devices[device->gpu][index + 1];
     (*mig)->gpu = device->gpu;
     (*mig)->mig = index + 1;
     return OK;
 }
-int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) { ASKED; *id = 10 * device->mig; return OK; }
+int nvmlDeviceGetGpuInstanceId(Device *device, unsigned *id) {
+    ASKED;
+    int own = 0;
+    instance(device->gpu, device->mig, &own);
+    *id = own ? own : 10 * device->mig;
+    return OK;
+}
+int nvmlDeviceGetComputeMode(Device *device, unsigned *mode) {
+    ASKED; *mode = stated(device->gpu, "/mode=", 0); return OK;
+}
 int nvmlDeviceGetComputeInstanceId(Device *device, unsigned *id) { (void)device; ASKED; *id = 0; return OK; }
 int nvmlDeviceGetAttributes_v2(Device *device, Attributes *attributes) {
     ASKED;
     memset(attributes, 0, sizeof *attributes);
-    const Profile *profile = instance(device->gpu, device->mig);
+    const Profile *profile = instance(device->gpu, device->mig, NULL);
     if (!profile) return NOT_SUPPORTED;
     attributes->sms = profile->sms;
     return OK;

@@ -25,21 +25,23 @@ class Smi:
     """Runs argument lists as `Run` does. It refuses what the hardware refuses: a start that the profile does
     not have, memory slices that are taken, a profile that is used up, the end of an instance in use."""
 
-    def __init__(self, device: str = "h200") -> None:
+    def __init__(self, device: str = "h200", index: int = 0, first: int = 0) -> None:
+        """`index`: of the GPU; `first`: the id of the instance that is made first."""
         self.device = device
+        self.index = index
         self.ran: list[Argv] = []
         self.placed: dict[int, tuple[str, int]] = {}
         self.computing: set[int] = set()  # instances that have their compute instance
         self.in_use: set[int] = set()
-        self._ids = iter(range(1000))
+        self._ids = iter(range(first, 1000))
 
     def __call__(self, argv: Argv) -> str:
         *smi, verb = argv[:5]
-        assert smi == ["nvidia-smi", "mig", "-i", "0"]
+        assert smi == ["nvidia-smi", "mig", "-i", str(self.index)]
         if verb == "-lgip":
-            return captured(f"{self.device}-lgip")
+            return captured(f"{self.device}-lgip").replace("|   0  MIG", f"|   {self.index}  MIG")
         if verb == "-lgipp":
-            return captured("lgipp")
+            return captured("lgipp").replace("GPU  0 ", f"GPU  {self.index} ")
         if verb == "-lgi":
             return self.listed()
         self.ran.append(argv)
@@ -54,7 +56,8 @@ class Smi:
             return "No GPU instances found: Not Found\n"
         profiles = {profile.name: profile for profile in table(self.device)}
         rows = [
-            f"|   0  MIG {name:<12} {profiles[name].id:>4} {each:>8} {start:>10}:{profiles[name].size}    |\n"
+            f"|   {self.index}  MIG {name:<12} {profiles[name].id:>4} {each:>8} {start:>10}"
+            f":{profiles[name].size}    |\n"
             for each, (name, start) in self.placed.items()
         ]
         return RULE + "| GPU instances: |\n" + RULE + RULE.join(rows) + RULE
@@ -79,7 +82,8 @@ class Smi:
         number = next(self._ids)
         self.placed[number] = (profile.name, start)
         self.computing.add(number)
-        return f"Successfully created GPU instance ID {number} on GPU  0 using profile MIG {profile.name}\n"
+        where = f"GPU instance ID {number} on GPU  {self.index}"
+        return f"Successfully created {where} using profile MIG {profile.name}\n"
 
     def _end(self, verb: str, number: int) -> str:
         busy = self.in_use if verb == "-dci" else self.computing | self.in_use

@@ -90,6 +90,7 @@ def test_an_h200_is_read(libraries: dict[str, Path]) -> None:
             "memory_used_bytes": 1 << 30, "capability": [9, 0], "sms": 132, "mig": False,
             "mig_devices": [], "power_w": 76.543, "power_limit_w": 700.0,
             "used_percent": 37, "processes": [5, 6, 7], "geometry": [], "cores": [0],
+            "compute_mode": 0,
         }
     ]  # fmt: skip
 

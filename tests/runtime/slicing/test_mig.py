@@ -190,3 +190,34 @@ def test_no_instance_that_a_slice_has_makes_room_for_another() -> None:
     with pytest.raises(SlicingError, match="no layout has"):
         actuator.open(slice_of("2g.35gb", "new"))
     assert [name for name, _ in smi.placed.values()] == ["3g.71gb", "3g.71gb"]
+
+
+def test_an_instance_leaves_room_for_those_that_are_coming() -> None:
+    smi = Smi()
+    actuator = opened(smi, dry_run=False)
+    actuator.coming = ("1g.18gb", "1g.18gb", "1g.18gb", "3g.71gb")  # only 3g at 4 leaves four places
+    actuator.open(slice_of("1g.18gb", "first"))
+    assert smi.ran == [("nvidia-smi", "mig", "-i", "0", "-cgi", "9:4,19:0,19:1,19:2,19:3", "-C")]
+    actuator.coming = ()
+    for each in ("a", "b", "c"):
+        actuator.open(slice_of("1g.18gb", each))
+    actuator.open(slice_of("3g.71gb", "d"))
+    assert len(smi.ran) == 1
+
+
+def test_an_instance_is_made_for_itself_where_those_that_are_coming_do_not_fit() -> None:
+    smi = Smi()
+    actuator = opened(smi, dry_run=False)
+    actuator.coming = ("7g.141gb",)
+    actuator.open(slice_of("1g.18gb", "first"))
+    assert [name for name, _ in smi.placed.values()] == ["1g.18gb"]
+
+
+def test_a_free_instance_is_not_made_twice_for_one_that_is_coming() -> None:
+    smi = Smi()
+    actuator = opened(smi, dry_run=False)
+    actuator.open(slice_of("3g.71gb", "gone"))
+    actuator.close("gone")
+    actuator.coming = ("3g.71gb",)
+    actuator.open(slice_of("2g.35gb", "new"))
+    assert sorted(name for name, _ in smi.placed.values()) == ["2g.35gb", "3g.71gb"]

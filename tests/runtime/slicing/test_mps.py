@@ -184,6 +184,29 @@ def test_a_gateway_that_is_killed_leaves_no_daemon_and_no_folder(control: str) -
     assert not Path(folder).exists()
 
 
+def test_what_a_killed_gateway_and_its_killed_guard_left_is_removed_by_the_next(
+    twin: str, near: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(near))
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(near)}
+    command = [sys.executable, "-c", GATEWAY, twin]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as gateway:
+        assert gateway.stdout is not None
+        folder, guard, daemon = gateway.stdout.readline().split()
+        first, second = MpsDaemon("GPU-0", twin), MpsDaemon("GPU-1", twin)
+        first.start()
+        assert Path(folder).exists()  # it is not left yet
+        os.kill(int(guard), signal.SIGKILL)
+        gateway.kill()
+    wait_for_end(int(daemon))
+    assert Path(folder).exists()
+    second.start()
+    assert sorted(map(str, near.glob("penstock-*"))) == sorted((first.folder, second.folder))
+    first.stop()
+    second.stop()
+    assert list(near.iterdir()) == []
+
+
 def test_a_partition_of_a_gpu_that_is_not_there_is_refused_and_nothing_is_left(control: str) -> None:
     partitions = MpsPartitions("GPU-0", CHUNKS, control)
     with pytest.raises(SlicingError):

@@ -8,9 +8,11 @@ import pytest
 from serving.runtime.slicing.choice import VisibleDevice
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
+from serving.runtime.slicing.mig import MigGpu, MigInstances
 from serving.runtime.slicing.opening import DeviceShares
 from serving.runtime.slicing.timeslice import TimeSlices
 from serving.specs import Share, SliceSpec
+from tests.runtime.slicing.smi import Smi
 
 GPU = Gpu(0, "GPU-0", "NVIDIA H200", 1, 0, (9, 0), 132, False, (), None, None, 0, ())
 SPEC = SliceSpec("a", (), device="cuda:0", part=Share("time", 1.0), kind="gpu-nvidia-h200")
@@ -62,6 +64,21 @@ async def test_another_kind_of_share_waits_until_the_gpu_is_free() -> None:
         await there.open(other)
     there.close("a")
     await there.open(other)
+    await there.stop()
+
+
+async def test_slices_that_are_opened_together_are_placed_together() -> None:
+    smi = Smi()
+
+    def make(_kind: str, _device: VisibleDevice, _: Inventory) -> Actuator:
+        return MigInstances(MigGpu(0, smi, dry_run=False), lambda: {n: f"MIG-{n}" for n in smi.computing})
+
+    there = DeviceShares(lambda: Inventory((0,), (replace(GPU, mig=True),)), make, {})
+    shares = [Share.parse(f"mig:{profile}") for profile in ("1g.18gb",) * 4 + ("3g.71gb",)]
+    specs = [replace(SPEC, name=f"s{number}", part=share) for number, share in enumerate(shares)]
+    settings = await asyncio.gather(*(there.open(each) for each in specs))
+    assert len({dict(each.environment)["CUDA_VISIBLE_DEVICES"] for each in settings}) == 5
+    assert [argv[4:6] for argv in smi.ran] == [("-cgi", "9:4,19:0,19:1,19:2,19:3")]
     await there.stop()
 
 
