@@ -57,12 +57,13 @@ class AppliedPlacement:
 
 
 def path_of(settings: Path) -> Path:
-    """Where what was applied to these settings is kept."""
+    """Return where the placement that was applied to these settings is kept."""
     return settings.parent / ".penstock" / f"{settings.stem}.placement.json"
 
 
 def digest(settings: Settings) -> str:
-    """Of what a placement stands in for, as the file has it: slices, models, and the slices of each."""
+    """Return a digest of what a placement stands in for, as the file has it: slices, models, and each model's
+    slices."""
     told = [
         [
             [
@@ -82,14 +83,13 @@ def digest(settings: Settings) -> str:
 
 
 def settings_in_force(settings: Settings) -> tuple[Settings, str | None]:
-    """(the settings, which are as their file has them, with the slices that were applied to them; a sentence
-    to say)."""
+    """Return (the settings of the file with the slices that were applied to them, a sentence to say)."""
     found, said = standing(settings)
     return (settings if found is None else in_force(settings, found)), said
 
 
 def standing(settings: Settings) -> tuple[AppliedPlacement | None, str | None]:
-    """(what was applied to the settings and still holds, a sentence on that or on why it does not)."""
+    """Return (what was applied to the settings and still holds, a sentence on that or on why it does not)."""
     file, name = path_of(settings.path), settings.path.name
     try:
         found = read(settings.path)
@@ -147,7 +147,7 @@ def remaining(model: ServedModel, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read(settings: Path) -> AppliedPlacement | None:
-    """Return what is kept, None where nothing is. OSError, or ValueError that says what is wrong with the
+    """Return what is kept, None if nothing is. Raises OSError, or ValueError that says what is wrong with the
     file."""
     try:
         content = read_regular(path_of(settings), FILE_BYTES_MAX + 1)
@@ -162,7 +162,7 @@ def read(settings: Path) -> AppliedPlacement | None:
 
 
 def kept(settings: Path) -> AppliedPlacement | None:
-    """As `read`, None too where it cannot be read."""
+    """Return what is kept, as `read` does; None too if it cannot be read."""
     try:
         return read(settings)
     except (OSError, ValueError):
@@ -170,13 +170,14 @@ def kept(settings: Path) -> AppliedPlacement | None:
 
 
 def applied(settings: Settings) -> AppliedPlacement | None:
-    """Return what is kept, where the slices are those of these settings, which are in force."""
+    """Return what is kept, if its slices are the slices of these settings, which are in force."""
     found = kept(settings.path)
     return found if found is not None and found.slices == settings.slices else None
 
 
 def keep(settings: Path, found: AppliedPlacement) -> None:
-    """Keep it, in one step: who reads has all of the old or all of the new. OSError where it cannot be."""
+    """Keep the placement, in one step: readers see all of the old or all of the new. Raises OSError if it
+    cannot be kept."""
     told = asdict(found) | {"format": FORMAT}
     told["slices"] = [
         {key: getattr(each, key) for key in KEYS} | {"share": str(each.part) if each.part else ""}
@@ -188,7 +189,7 @@ def keep(settings: Path, found: AppliedPlacement) -> None:
 
 
 def forget(settings: Path) -> None:
-    """Nothing is applied from now on. OSError where that cannot be."""
+    """Make sure that nothing is applied from now on. Raises OSError if that fails."""
     file = path_of(settings)
     file.unlink(missing_ok=True)
     if file.parent.is_dir():
@@ -196,7 +197,7 @@ def forget(settings: Path) -> None:
 
 
 def put_back(settings: Path, was: AppliedPlacement | None) -> None:
-    """As it was before. OSError where that cannot be."""
+    """Put the placement back as it was before. Raises OSError if that fails."""
     if was is None:
         forget(settings)
     else:
@@ -204,7 +205,8 @@ def put_back(settings: Path, was: AppliedPlacement | None) -> None:
 
 
 def _standing(told: Any) -> AppliedPlacement:
-    """ValueError, TypeError, KeyError, AttributeError or OverflowError where the JSON is something else."""
+    """Return the placement in the JSON. Raises ValueError, TypeError, KeyError, AttributeError or
+    OverflowError if the JSON is something else."""
     if told["format"] != FORMAT:
         raise ValueError(f"its format is {told['format']!r}, expected {FORMAT}")
     slices = tuple(_slice(each) for each in told["slices"])

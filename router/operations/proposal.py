@@ -172,7 +172,8 @@ def _length(findings: Findings, *loc: str | int) -> int:
 
 
 def _check_counts(findings: Findings, cores: int) -> None:
-    """Of slices, before anything is compared with each of them. UnsoundError where there are too many."""
+    """Check the counts of slices, before anything is compared with each slice. Raises UnsoundError if there
+    are too many."""
     models = findings.document.at(("models",))
     lists: list[Loc] = [("slices",), *(("steps", place) for place in range(_length(findings, "steps")))]
     lists += [("models", name, "slices") for name in (models if isinstance(models, dict) else ())]
@@ -277,7 +278,7 @@ def _check_loaded(findings: Findings, steps: Sequence[Sequence[_Step | None]], s
 
 
 def _check_limited(findings: Findings, slices: Sequence[_Slice | None], settings: Settings) -> None:
-    """Slices that load on demand stay: elsewhere all of their models would be loaded at once."""
+    """Check that slices that load on demand stay: elsewhere all of their models would be loaded at once."""
     names = {each.name for each in slices if each}
     for each in settings.slices:
         if each.memory_bytes and each.name not in names:
@@ -356,7 +357,8 @@ def _kind(spec: SliceSpec) -> tuple[int, int, str, str]:
 
 
 def _core_price(slices: Iterable[SliceSpec]) -> float:
-    """Of a core of a slice that is new: what the dearest costs now. A limit of cost holds there too."""
+    """Return the price of a core of a new slice: what the dearest core costs now. A limit of cost holds there
+    too."""
     on_cores = (each for each in slices if each.device == CPU)
     return max((each.price / max(len(each.cores), 1) for each in on_cores), default=0.0)
 
@@ -366,7 +368,7 @@ def _held(specs: Iterable[SliceSpec]) -> set[int]:
 
 
 def _wanted(step: _Step, specs: Mapping[str, SliceSpec], models: Sequence[ServedModel]) -> DesiredSlice:
-    """Return every served variant of whoever is there, answering ones first."""
+    """Return every served variant of the models there, the answering variants first."""
     pairs = [(model, variant) for model in models if model.name in step.models for variant in model.variants]
     pairs.sort(key=lambda pair: pair[1] != pair[0].answering_variant)
     replicas = (DesiredReplica(model.name, name, step.models[model.name]) for model, name in pairs)
@@ -374,7 +376,7 @@ def _wanted(step: _Step, specs: Mapping[str, SliceSpec], models: Sequence[Served
 
 
 def _loads(models: Mapping[str, _Model]) -> dict[str, PlannedFor]:
-    """Of those that say what they were planned for."""
+    """Return the loads of the models that say what they were planned for."""
     return {
         name: PlannedFor(each.requests_per_s, each.rows, each.capacity_rows_per_s)
         for name, each in models.items()

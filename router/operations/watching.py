@@ -21,7 +21,7 @@ class SettingsWatch(FileFollower):
     Unix time."""
 
     def __init__(self, repository: Repository, say: Say, say_in_force: Say) -> None:
-        """`say_in_force` takes the sentence that an edit is in force, `say` all others."""
+        """Build the watch. `say_in_force` takes the sentence that an edit is in force, `say` all others."""
         gone, unchanged = "what it said stays in force until it is back", "nothing of it is done"
         super().__init__(repository.filed.path, say, gone, unchanged)
         self.in_force_s = time()
@@ -64,8 +64,8 @@ class SettingsWatch(FileFollower):
         self._say_in_force(f"{self._path} is in force ({monotonic() - began:.1f} s)")
 
     async def _overtaken(self) -> None:
-        """A change that is under way is not wanted any more where the file now says something else that can
-        be in force. A fault, a mere touch or a file that is gone for a moment leave it alone."""
+        """Give up a change that is under way if the file now says something else that can be in force. A
+        fault, a mere touch or a file that is gone for a moment leave the change alone."""
         edition = await asyncio.to_thread(read_edition, self._path)
         if self._ahead is None or self._ahead[0] != edition:
             self._ahead = edition, await asyncio.to_thread(self._readable)
@@ -104,7 +104,7 @@ def _what(warning: SettingsProblem) -> tuple[str, str]:
 
 
 def needs_restart(old: Settings, new: Settings) -> Iterator[str]:
-    """What of the new file no running gateway can change, with its place, a sentence each."""
+    """Yield a sentence, with its place, on each thing in the new file that no running gateway can change."""
     if old.document is None or new.document is None:  # not read from files
         return
     for section, before, after in _fixed(old, old.document, new, new.document):

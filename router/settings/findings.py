@@ -74,17 +74,17 @@ class Findings:
         return os.environ.get("CUDA_VISIBLE_DEVICES")
 
     def add(self, loc: Loc, message: str, *, at_key: bool = False) -> None:
-        """An error of the value at `loc` (of its key: `at_key`)."""
+        """Add an error of the value at `loc` (of its key: `at_key`)."""
         self._faulty.add(loc)
         self.problems.append(self.document.problem(loc, message, at_key=at_key))
         self._stop_if_many()
 
     def warn(self, loc: Loc, message: str) -> None:
-        """Something that works, but hardly as meant."""
+        """Warn of something that works, but hardly as meant."""
         self.warnings.append(self.document.problem(loc, message))
 
     def absorb(self, error: SettingsError) -> None:
-        """The problems of another file that this document names."""
+        """Add the problems of another file that this document names."""
         self.problems.extend(error.problems)
         self._stop_if_many()
 
@@ -93,7 +93,7 @@ class Findings:
         return not any(faulty[: len(loc)] == loc for faulty in self._faulty)
 
     def stop_if_any(self) -> None:
-        """SettingsError with everything that was found wrong so far."""
+        """Raise SettingsError with everything that was found wrong so far."""
         if self.problems:
             raise SettingsError(self.problems, self.warnings)
 

@@ -89,8 +89,9 @@ class Gpu:
         return 8 if major >= 9 else 4 if major == 8 else None
 
     def used_by_others(self, ours: Collection[int] = ()) -> str:
-        """Who else uses it, in words, "" where nobody is seen to; `ours` are pids that do not count. A
-        container may hide others' processes; then how busy it is tells: ask while ours do not compute."""
+        """Return in words which other processes use the GPU, "" if none is seen. The pids in `ours` do not
+        count. A container may hide others' processes; then the GPU's use tells: ask while ours do not
+        compute."""
         others = sorted(set(self.processes or ()) - set(ours))
         if others:
             return f"GPU {self.index} is used by process {', '.join(map(str, others))}"

@@ -40,7 +40,8 @@ class MpsDaemon:
         return self._folder
 
     def start(self) -> None:
-        """Nothing where it runs and answers; SlicingError, and nothing left, where it cannot be started."""
+        """Start the daemon, unless it runs and answers. Raises SlicingError, and leaves nothing, if it cannot
+        be started."""
         if self.answers():
             return
         self.stop()
