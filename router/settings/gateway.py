@@ -45,7 +45,7 @@ _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """What the servers call themselves and where they listen; port 0 picks a free one. `triton_metrics`:
-    metrics have Triton's names beside their own."""
+    metrics have Triton's names beside their own. `grpc`: which server takes gRPC calls."""
 
     name: str = "penstock"
     host: str = "127.0.0.1"
@@ -53,6 +53,7 @@ class ServerSettings:
     grpc_port: int = 8001
     metrics_port: int = 8002
     triton_metrics: bool = True
+    grpc: str = "grpcio"
 
     @property
     def address(self) -> str:
