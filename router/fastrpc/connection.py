@@ -62,8 +62,7 @@ class RpcConnection(Outbox):
 
     def __init__(self, edge: RpcEdge) -> None:
         super().__init__(edge)
-        self.reading: dict[int, Inbound] = {}
-        self.now_s = self.made_s = self.idle_since_s = self.loop.time()
+        self.made_s = self.idle_since_s = self.now_s
         self.greeted = False  # the client's preface came
         self.draining = False
         self.drained_s = 0.0
@@ -137,6 +136,10 @@ class RpcConnection(Outbox):
         if self._behind:
             self._go_on()
         self._read_on()
+
+    def eof_received(self) -> bool:
+        """Return that the transport may close: clients of HTTP/2 end both ways at once."""
+        return False
 
     def connection_lost(self, _exc: Exception | None) -> None:
         edge = self.edge

@@ -82,7 +82,7 @@ def metadata_of(headers: Iterable[Header]) -> tuple[tuple[str, str | bytes], ...
 
 def _binary(value: bytes) -> bytes:
     try:
-        return base64.b64decode(value + b"=" * (-len(value) % 4))
+        return base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
     except binascii.Error:
         return value
 

@@ -6,7 +6,7 @@ is too large, and as soon as there is no memory for it; what its client still se
 
 import asyncio
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import grpc
 
@@ -27,54 +27,55 @@ EARLY_BYTES: Final = 2048
 """Of a large message: once they are there, its model's name is."""
 
 
-class Carrier(Protocol):
+class Carrier:
     """The connection of a call. `reading`: calls whose message is not whole, by stream; `now_s`: when what is
     being handled was read, on the event loop's clock."""
 
-    edge: RpcEdge
-    loop: asyncio.AbstractEventLoop
-    now_s: float
-    reading: "dict[int, Inbound]"
+    def __init__(self, edge: RpcEdge) -> None:
+        self.edge = edge
+        self.loop = asyncio.get_running_loop()
+        self.now_s = self.loop.time()
+        self.reading: dict[int, Inbound] = {}
 
     def clock_us(self) -> int:
         """Return the same on the core's clock."""
-        ...
+        raise NotImplementedError
 
     def peer(self) -> str:
         """Return the client's address as grpc writes it."""
-        ...
+        raise NotImplementedError
 
     def address(self) -> str:
         """Of the client."""
-        ...
+        raise NotImplementedError
 
     def answer(self, call: "Inbound", wire: bytes, fields: Sequence[Header]) -> None:
         """Send its one answer, and its status."""
-        ...
+        raise NotImplementedError
 
     def add(self, call: "Inbound", wire: bytes, *, first: bool) -> None:
         """Send one of its answers."""
-        ...
+        raise NotImplementedError
 
     def finish(self, call: "Inbound", fields: Sequence[Header]) -> None:
         """Send its status, after its answers."""
-        ...
+        raise NotImplementedError
 
     def refuse(self, call: "Inbound", fields: list[Header]) -> None:
         """Send its status, and nothing else."""
-        ...
+        raise NotImplementedError
 
     def give_back(self, call: "Inbound") -> None:
         """Let the client send as much again as was taken of the call."""
-        ...
+        raise NotImplementedError
 
     def queued_bytes(self, call: "Inbound") -> int:
         """Return how much of its answers is not sent."""
-        ...
+        raise NotImplementedError
 
     async def room(self) -> None:
         """Return once some of what is queued was sent."""
-        ...
+        raise NotImplementedError
 
 
 class Inbound:

@@ -13,19 +13,18 @@ from ngh2 import Connection, ErrorCode, Event, NGH2Error, Role, StreamUnavailabl
 
 from router.fastrpc.edge import RpcEdge
 from router.fastrpc.framing import CONTENT, HEAD, Header, prefix
-from router.fastrpc.inbound import Inbound
+from router.fastrpc.inbound import Carrier, Inbound
 from serving.policy.memory import SMALL_BYTES
 
 
-class Outbox(asyncio.Protocol):
+class Outbox(Carrier):
     """`calls`: those whose stream is open, by its number. `ended`: nothing more is read or answered.
     `queued`: bytes of answers that the client's windows or its socket do not take; `crowded`: so many that
     its uploads wait. `paused`: the socket takes no more. `feeding`: what is to be sent is sent after all that
     was read."""
 
     def __init__(self, edge: RpcEdge) -> None:
-        self.edge = edge
-        self.loop = asyncio.get_running_loop()
+        super().__init__(edge)
         self.http = Connection(Role.SERVER, edge.http)
         self.transport = cast(asyncio.Transport, None)  # until it is made
         self.calls: dict[int, Inbound] = {}
@@ -45,10 +44,6 @@ class Outbox(asyncio.Protocol):
 
     def broken(self, error: NGH2Error | None) -> None:
         """The connection cannot go on."""
-        raise NotImplementedError
-
-    def address(self) -> str:
-        """See `router.account.Holder`."""
         raise NotImplementedError
 
     def give_up(self, _sentence: str) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+from typing import cast
 
 from router.fastrpc.connection import RpcConnection
 from router.fastrpc.edge import RpcEdge
@@ -51,15 +52,16 @@ class FastRpcServer(RpcService):
         self._stop_listening()
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(
-                lambda: RpcConnection(self._edge), self.host, self._port, backlog=BACKLOG
-            )
+            self._listener = await loop.create_server(self._connect, self.host, self._port, backlog=BACKLOG)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             reason = "the port is taken" if taken else (error.strerror or str(error)).rpartition(": ")[2]
             host = f"[{self.host}]" if ":" in self.host else self.host
             raise OSError(f"cannot serve gRPC on {host}:{self._port}: {reason}") from error
         self._port = self._listener.sockets[0].getsockname()[1]
+
+    def _connect(self) -> asyncio.Protocol:
+        return cast(asyncio.Protocol, RpcConnection(self._edge))  # a native class has no such base
 
     async def stop(self, grace_s: float) -> None:
         edge = self._edge

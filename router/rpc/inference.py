@@ -26,8 +26,8 @@ from router.rpc.calls import Calls
 from router.tensors.compression import coding_of_message
 from router.tensors.decoded import MODEL_VERSION, Decoded
 from router.tensors.errors import RequestError
-from router.tensors.messages import SMALL_BYTES, outline
-from router.tensors.proto import check_besides, decode, encode, parse
+from router.tensors.messages import SMALL_BYTES, Outline, outline
+from router.tensors.proto import check_besides, decode, encode, key_of, parse, recall
 from serving.ports import Call, Reply, Serving
 from serving.specs import Limits, ServedModel
 from serving.vocabulary import DRAINING
@@ -92,18 +92,20 @@ class Inferences:
         try:
             found = outline(raw, self._limits)
             name = found.name
-            check_besides(found)
-            request, apart = parse(raw, found)  # of a large one its raw contents apart
-            if self._calls.stopping.is_set():
-                raise RequestError(DRAINING, ANSWERS[DRAINING].sentence)
-            model = self._model(name, request.model_version, asked.identity)
-            decoded = decode(request, model, self._limits, apart)
+            key = key_of(raw, found)
+            plan = recall(key, self._limits)
+            if plan is not None and plan.model is self._serving.models.get(name) and not self._stopping():
+                self._calls.check_model(asked.identity, name)
+                decoded = plan.take(raw, found)
+            else:
+                decoded = self._parsed(raw, found, key, asked.identity)
             call = decoded.call
             call.arrived_us = asked.arrived_us
             call.tenant = tenant
             _take_deadlines(call, asked.remaining_s, fields)
             tier = self._serving.tenants[tenant].tier
-            promise(decoded, fields.get(TIER_FIELD, ""), fields.get(ACCURACY_FIELD, ""), tier)
+            if tier or decoded.stated is not None or fields:
+                promise(decoded, fields.get(TIER_FIELD, ""), fields.get(ACCURACY_FIELD, ""), tier)
             self._calls.check_tier(asked.identity, call.objective.tier, tier)
             if CACHE_FIELD in fields:
                 control_cache(call, fields[CACHE_FIELD])
@@ -111,6 +113,20 @@ class Inferences:
             self._serving.refused(name, error.outcome, tenant)
             raise
         return decoded
+
+    def _parsed(
+        self, raw: bytes, found: Outline, key: tuple[bytes, int] | None, identity: Identity | None
+    ) -> Decoded:
+        check_besides(found)
+        request, apart = parse(raw, found)  # of a large one its raw contents apart
+        if self._stopping():
+            raise RequestError(DRAINING, ANSWERS[DRAINING].sentence)
+        return decode(
+            request, self._model(found.name, request.model_version, identity), self._limits, apart, key
+        )
+
+    def _stopping(self) -> bool:
+        return self._calls.stopping.is_set()
 
     def write(self, decoded: Decoded, reply: Reply, asked: Asked) -> tuple[bytes, Lines]:
         """Return a completed call's answer as bytes, and what it says of itself."""

@@ -12,7 +12,7 @@ from loadtests import h2wire
 from router.account import Account
 from serving.specs import Limits
 from tests.router.rpc_edge import INFER, Core, completed, serve, simple_request
-from tests.router.test_rpc_hostile import PATH, identity_request, said, wire
+from tests.router.rpc_wire import PATH, identity_request, said, wire
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator
 from typing import Any  # grpc's clients and messages carry no types
 
 import grpc
@@ -17,63 +16,12 @@ from router.rpc import SERVICE, RpcServer
 from router.rpc.calls import MESSAGE_BYTES_MAX
 from serving.specs import Limits
 from serving.vocabulary import BAD_INPUT, DRAINING, MEMORY_FULL, QUEUE_FULL
-from tests.router.rpc_edge import INFER, Core, Edge, completed, error_of, raw_infer, serve, simple_request
+from tests.router.rpc_edge import Core, Edge, completed, error_of, raw_infer, serve, simple_request
+from tests.router.rpc_wire import PATH, identity_request, said, wire
 
 pytestmark = pytest.mark.usefixtures("both_servers")
 
-PATH = INFER.encode()
 CODES = grpc.StatusCode
-
-
-class Wire:
-    """A raw connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-        self.received = b""
-
-    def send(self, data: bytes) -> None:
-        self.writer.write(data)
-
-    async def status(self, stream: int) -> int:
-        """The status with which the stream ends."""
-        async with asyncio.timeout(60):
-            while (found := h2wire.status(self.received, stream)) is None:
-                data = await self._reader.read(65536)
-                assert data, "the connection was closed"
-                self.received += data
-        return found
-
-    async def closed(self) -> None:
-        async with asyncio.timeout(60):
-            with contextlib.suppress(ConnectionError):
-                while await self._reader.read(65536):
-                    pass
-
-
-@contextlib.asynccontextmanager
-async def wire(edge: Edge) -> AsyncIterator[Wire]:
-    host, port = edge.address.split(":")
-    found = Wire(*await asyncio.open_connection(host, int(port)))
-    found.send(h2wire.start())
-    try:
-        yield found
-    finally:
-        found.writer.close()
-
-
-def identity_request(size: int) -> bytes:
-    """One row of so many bytes."""
-    request = service_pb2.ModelInferRequest(model_name="identity")
-    request.inputs.add(name="IN", datatype="UINT8", shape=[1, size])
-    request.raw_input_contents.append(bytes(size))
-    return bytes(request.SerializeToString())
-
-
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged; not that a poller of another test's event loop found nothing to read."""
-    return [each.message for each in caplog.records if "PollerCompletionQueue" not in each.message]
 
 
 async def test_a_path_that_is_no_text_is_no_method_and_ends_nothing() -> None:
