@@ -35,12 +35,15 @@ from router.fastrpc.outbox import Outbox
 from router.fastrpc.taskcall import TaskCall
 from router.tensors.wording import quoted
 from serving.policy.crowding import BUSY
+from serving.policy.memory import SMALL_BYTES
 from serving.vocabulary import DRAINING
 
 logger = logging.getLogger(__name__)
 
-FED_BYTES: Final = 16 << 10
-"""Parsed at once. A read of 256 KB may hold 10,000 frames, which take some 20 ms."""
+FED_BYTES: Final = 4 << 10
+"""Parsed at once, and read before others are read. A read of 256 KB may hold 1,500 calls."""
+UPLOAD_FED_BYTES: Final = 32 << 10
+"""Parsed at once while a large message comes: most of it is that."""
 TURN_S: Final = 0.001
 """After so long of parsing, others have a turn."""
 IDLE_FRAMES_MAX: Final = 2_000
@@ -69,6 +72,8 @@ class RpcConnection(Outbox):
         self.idle_frames = 0
         self.moved = (0, 0.0)  # what was written when the sweep looked last, and since when no more is
         self._behind = bytearray()  # read, and not parsed
+        self._fed_bytes = 0  # parsed since others were read last
+        self._resting = False  # others are read first
         self._read_us = NEVER_US  # when the newest of what is read came, where that was asked
         self._peer: Any = None
 
@@ -93,8 +98,11 @@ class RpcConnection(Outbox):
     def data_received(self, data: bytes) -> None:
         if self.ended:
             return
+        self._fed_bytes += len(data)
         if len(data) <= FED_BYTES and not self._behind:
             self._feed(data)
+            if self._fed_bytes > FED_BYTES:
+                self._rest_reading()
             return
         fresh = not self._behind
         self._behind += data
@@ -104,24 +112,40 @@ class RpcConnection(Outbox):
     def _go_on(self) -> None:
         """Parse what is behind, for a turn; the rest follows in the next, or once the socket takes more."""
         behind, until_s, at = self._behind, self.loop.time() + TURN_S, 0
+        large = any(call.size > SMALL_BYTES for call in self.reading.values())
+        piece = UPLOAD_FED_BYTES if large else FED_BYTES
         while at < len(behind) and not (self.ended or self.paused):
-            self._feed(bytes(memoryview(behind)[at : at + FED_BYTES]))
-            at += FED_BYTES
-            if self.now_s >= until_s:
+            self._feed(bytes(memoryview(behind)[at : at + piece]))
+            at += piece
+            if self.loop.time() >= until_s:
                 break
         if self.ended:
             behind.clear()
             return
         del behind[:at]
-        if behind and not self.paused:
-            self.loop.call_soon(self._go_on)
+        if not behind:
+            self._rest_reading()
+        elif not self.paused:
+            self._read_on()
+            self.edge.reads.put_off(self._go_on)
+
+    def _rest_reading(self) -> None:
+        """Read no more until others were read: libuv would read 32 times before it looks at another
+        connection."""
+        self._fed_bytes = 0
+        self._resting = True
+        self._read_on()
+        self.edge.reads.put_off(self._rested)
+
+    def _rested(self) -> None:
+        self._resting = False
         self._read_on()
 
     def _read_on(self) -> None:
-        """Read while all of it is parsed, and the client takes its answers."""
+        """Read while all of it is parsed, the client takes its answers, and others had their turn."""
         if self.transport.is_closing():
             return
-        if self._behind or self.paused:
+        if self._behind or self.paused or self._resting:
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()

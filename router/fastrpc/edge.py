@@ -8,6 +8,7 @@ from typing import Any  # Any: grpc's handlers carry no types
 from ngh2 import Configuration, Setting
 
 from router.fastpath.places import Places
+from router.fastpath.turns import READS_A_TURN, Turns
 from router.fastrpc.sweep import RpcSweep, SweptConnection
 from router.rpc.service import RpcService
 
@@ -47,6 +48,7 @@ class RpcEdge:
         regular = replace(service.limits, reserved_connection_count=0)
         self.places = Places(regular, lambda: asyncio.get_running_loop().time())
         self._sweep = RpcSweep(self.connections, service.limits, lambda: self.calls.account)
+        self.reads = Turns(READS_A_TURN)
         limits = service.limits
         self.http = Configuration(
             auto_window_update=False,

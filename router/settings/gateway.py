@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from router.settings.addresses import url_of
 from router.settings.admin import AdminSettings, read_admin
@@ -39,6 +40,7 @@ stated. Bodies and answers are also in memory that is shared with workers, and c
 that took no answers made the gateway have up to 3.4 times `held_mb`, besides its own 230 MB."""
 ROOM_SHARE = 0.5
 """Of that memory, what clients and the cache may take together without a warning."""
+GRPCIO: Final = "grpcio"
 _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 
 
@@ -53,7 +55,7 @@ class ServerSettings:
     grpc_port: int = 8001
     metrics_port: int = 8002
     triton_metrics: bool = True
-    grpc: str = "grpcio"
+    grpc: str = "ngh2"  # or GRPCIO
 
     @property
     def address(self) -> str:
@@ -114,7 +116,8 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     server = _read_server(findings)
     admin = read_admin(findings, _ports(server))
     limits = _read_limits(findings)
-    _look_at_messages(findings, limits)
+    if server.grpc == GRPCIO:
+        _look_at_messages(findings, limits)
     prices = read_prices(findings)
     devices = findings.devices = read_devices(findings, prices)
     slices = read_slices(findings, usable_cores(), prices)
