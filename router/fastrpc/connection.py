@@ -7,6 +7,7 @@ parsed in one turn of the event loop, what is written for a client that does not
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
@@ -55,6 +56,8 @@ reset it before the client has read its last answer."""
 
 NEVER_US: Final = -1
 _INFER: Final = INFER_PATH.encode()
+_KINDS: Final = re.compile(rb"application/grpc([+;].*)?\Z")
+"""Of content: of whatever encoding, but not grpc-web, which has no trailers."""
 _QUIET: Final = (WindowUpdated, StreamReset, SettingsAcknowledged, GoAwayReceived)
 """Events that need nothing: StreamClosed follows a reset, ngh2 keeps the windows."""
 
@@ -153,9 +156,11 @@ class RpcConnection(Outbox):
     def pause_writing(self) -> None:
         self.paused = True
         self._read_on()
+        self.edge.calls.account.fall_behind(self)
 
     def resume_writing(self) -> None:
         self.paused = False
+        self.edge.calls.account.catch_up(self)
         self.flush()
         if self._behind:
             self._go_on()
@@ -264,7 +269,7 @@ class RpcConnection(Outbox):
         """Return what a call is answered whose head is none of gRPC's, or over the limits."""
         if fields.get(b":method") != b"POST":
             return [(b":status", b"405"), (b"allow", b"POST")]
-        if not fields.get(b"content-type", b"").startswith(CONTENT[1]):
+        if not _KINDS.match(fields.get(b"content-type", b"")):
             return [(b":status", b"415"), (b"accept", CONTENT[1])]
         limits = self.edge.limits
         size = len(b"".join(fields)) + len(b"".join(fields.values())) + 32 * count  # RFC 9113, 6.5.2

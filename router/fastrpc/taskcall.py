@@ -101,7 +101,9 @@ class TaskCall(Inbound):
             each(self)
 
     def _pass_deadline(self) -> None:
-        self.end(status(*DEADLINE))
+        if not self.done:
+            self._code = DEADLINE[0]
+            self.end(status(*DEADLINE))
         self._cancel()
 
     def _cancel(self) -> None:

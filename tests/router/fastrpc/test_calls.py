@@ -8,10 +8,11 @@ import pytest
 from tritonclient.grpc import service_pb2
 
 from router.account import Account
+from router.rpc import SERVICE
 from serving.specs import Limits
 from serving.vocabulary import MEMORY_FULL, TOO_LARGE
 from tests.router.fastrpc.client import HEAD, client_of
-from tests.router.rpc_edge import SERVICE, Core, serve, simple_request
+from tests.router.rpc_edge import Core, serve, simple_request
 from tests.router.rpc_wire import identity_request
 
 CODES = grpc.StatusCode
@@ -51,7 +52,11 @@ async def test_a_message_may_come_in_any_pieces(size: int) -> None:
 
 @pytest.mark.parametrize(
     ("at", "instead", "status"),
-    [(0, (b":method", b"GET"), b"405"), (5, (b"content-type", b"text/plain"), b"415")],
+    [
+        (0, (b":method", b"GET"), b"405"),
+        (5, (b"content-type", b"text/plain"), b"415"),
+        (5, (b"content-type", b"application/grpc-web"), b"415"),
+    ],
 )
 async def test_what_is_no_call_of_grpc_gets_a_status_of_http(
     at: int, instead: tuple[bytes, bytes], status: bytes
