@@ -116,8 +116,7 @@ def read_settings(path: Path) -> tuple[Settings, Findings]:
     server = _read_server(findings)
     admin = read_admin(findings, _ports(server))
     limits = _read_limits(findings)
-    if server.grpc == GRPCIO:
-        _look_at_messages(findings, limits)
+    _look_at_messages(findings, limits, server.grpc)
     prices = read_prices(findings)
     devices = findings.devices = read_devices(findings, prices)
     slices = read_slices(findings, usable_cores(), prices)
@@ -248,9 +247,11 @@ def _read_cache(findings: Findings, limits: Limits) -> CacheSpec | None:
     return cache
 
 
-def _look_at_messages(findings: Findings, limits: Limits) -> None:
-    """A warning where the file bounds gRPC's calls, or lets bodies be larger than by default, and gRPC's core
-    may then hold more than there is memory."""
+def _look_at_messages(findings: Findings, limits: Limits, rpc_server: str) -> None:
+    """A warning where the file bounds gRPC's calls, or lets bodies be larger than by default, and grpc's core
+    may then hold more than there is memory. The other server holds it in the account."""
+    if rpc_server != GRPCIO:
+        return
     key = "body_mb" if limits.body_bytes > Limits().body_bytes else "grpc_call_count"
     usable_bytes, count, size = usable_memory_bytes(), limits.grpc_call_count, limits.body_bytes
     if findings.document.at(("limits", key)) is not None and 0 < usable_bytes < count * size:
