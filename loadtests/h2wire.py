@@ -8,6 +8,9 @@ DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, CONTINUATION = 0, 1, 3, 4, 6,
 END_STREAM, END_HEADERS = 1, 4
 ACK = 1
 
+HUFFMAN_STATUS = bytes.fromhex("9acac8b21234da8f")
+"""`grpc-status` (RFC 7541, appendix B)."""
+
 Field = tuple[bytes, bytes]
 
 
@@ -79,9 +82,10 @@ def frames(received: bytes) -> Iterator[tuple[int, int, int, bytes]]:
 
 
 def status(received: bytes, stream: int) -> int | None:
-    """Return the gRPC status of a stream, where its trailers came: grpc's core writes it as a literal."""
+    """Return the gRPC status of a stream, where its trailers came: grpc's core writes it as a literal,
+    libnghttp2 with Huffman's code for the name."""
     for kind, flags, number, payload in frames(received):
         if kind == HEADERS and number == stream and flags & END_STREAM:
-            found = payload.partition(b"grpc-status")[2]
+            found = payload.partition(b"grpc-status")[2] or payload.partition(HUFFMAN_STATUS)[2]
             return int(found[1 : 1 + found[0]])
     return None

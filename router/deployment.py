@@ -34,6 +34,7 @@ from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
 from router.replanning import Replanning
 from router.rpc import RpcServer
+from router.rpcs import RPC_SERVERS
 from router.scaled_status import scaled_status
 from router.settings import Settings
 from router.settings.admin import AdminSettings
@@ -147,7 +148,8 @@ class GatewayServer:
         self._changes = ChangeGuard(self._settings.admin, server.host)
         self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._admin = self._make_door(self._settings.admin, app)
-        self._rpc = RpcServer(self.serving, server.name, release, limits, server.host, statistics)
+        serve_rpc = RPC_SERVERS[server.grpc]
+        self._rpc = serve_rpc(self.serving, server.name, release, limits, server.host, statistics)
         self._rest.use(self._bulk)
         self._count_memory()
         self._rpc.use(self._bulk)
@@ -168,7 +170,8 @@ class GatewayServer:
         self.edges = Edges(
             {"rest": self._rest, "grpc": self._rpc, "admin": self._admin, "metrics": self._metrics}
         )
-        self._rpc.port.on_end = self.edges.look
+        if isinstance(self._rpc, RpcServer):  # the other ends as REST does: the watch looks
+            self._rpc.port.on_end = self.edges.look
         self._rpc.is_live = lambda: not self.edges.why_dead
         self.gateway.on_readiness = self._rpc.health.look
 

@@ -28,16 +28,15 @@ CLIENTS = 8
 REFERENCES = 12_000  # in a head of 12 KB, each to an entry of ENTRY_BYTES
 ENTRY_BYTES = 3_900
 CANCEL = struct.pack(">I", 8)
-KNOWN = "grpcio's: docs/limits.md"
 
 
 def attacks() -> Iterator[Attack]:
-    for name, flood, known in (
-        ("a CONTINUATION flood", _continuations, ""),
-        ("rapid reset", _resets, ""),
-        ("HPACK references", _references, KNOWN),
+    for name, flood in (
+        ("a CONTINUATION flood", _continuations),
+        ("rapid reset", _resets),
+        ("HPACK references", _references),
     ):
-        yield Attack(f"gRPC: {name}, one connection", 0, _flooded(flood), known=known)
+        yield Attack(f"gRPC: {name}, one connection", 0, _flooded(flood))
     for name, give_up in (("that cancel", _cancel), ("with deadlines of 0.5 to 5 ms", _hurry)):
         yield Attack(f"gRPC: {CLIENTS} clients {name}", 0, _given_up(give_up))
 

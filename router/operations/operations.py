@@ -17,7 +17,7 @@ from router.operations.repository_rest import add_repository
 from router.operations.repository_rpc import repository_methods
 from router.operations.watching import SettingsWatch
 from router.profiles import known_profiles
-from router.rpc import RpcServer
+from router.rpc import RpcService
 from router.settings import Settings
 from serving.planning.proposing import lost_slices
 from serving.ports import Serving
@@ -44,7 +44,7 @@ class Operations:
         self.placement = PlacementService(self.current, lambda: self.drift.found, partial(_lost_cores, fleet))
         self.notices = Notices(fleet, lambda: slices_of(fleet.control))
 
-    def offer(self, app: FastAPI, rpc: RpcServer, guard: ChangeGuard) -> None:
+    def offer(self, app: FastAPI, rpc: RpcService, guard: ChangeGuard) -> None:
         """Put it on both servers, behind the guard over gRPC; before they start."""
         add_repository(app, self.repository)
         add_placement(app, self.placement)

@@ -22,7 +22,7 @@ from grpc._cython import cygrpc
 
 from router.account import Account
 from router.auth.guard import KeyGuard
-from router.auth.identity import CALLER, own_tenant
+from router.auth.identity import CALLER, Identity, own_tenant
 from router.auth.rights import CALLERS, Roles
 from router.explanation import failure_fields, retry_ms
 from router.oip import ACCURACY_FIELD, CACHE_FIELD, TENANT_FIELD, TIER_FIELD, TIMEOUT_FIELD, tenant_of
@@ -111,21 +111,75 @@ class Calls:
         count = self._limits.grpc_call_count
         return self._handler(_parsed(answer, request), count + probe * (count // PROBE_SHARE + 1), roles)
 
-    def check_model(self, model: str) -> None:
+    def check_model(self, identity: Identity | None, model: str) -> None:
         """RequestError (FORBIDDEN) where the caller may not use the model."""
-        identity = CALLER.get()
         if self.guard is not None and identity is not None:
             self.guard.check_model(identity, model)
 
-    def check_tier(self, tier: str, own: str) -> None:
+    def check_tier(self, identity: Identity | None, tier: str, own: str) -> None:
         """RequestError (FORBIDDEN) where the caller may not ask for the tier; `own`: its tenant's."""
-        identity = CALLER.get()
         if self.guard is not None and identity is not None:
             self.guard.check_tier(identity, tier, own)
 
-    def tenant(self, fields: Mapping[str, str]) -> str:
+    def tenant(self, identity: Identity | None, fields: Mapping[str, str]) -> str:
         """Whose call it is."""
-        return own_tenant(CALLER.get()) or tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
+        return own_tenant(identity) or tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
+
+    def identify(self, fields: Mapping[str, str], roles: Roles, counted: bool) -> Identity | None:
+        """Return whose call it is, before any of its message is read; None where no key is asked for.
+
+        RequestError where the caller may not. `counted`: a refusal is one of a request.
+        """
+        guard = self.guard
+        if guard is None or not roles:
+            return None
+        values = (fields.get("x-api-key"), fields.get("authorization"))
+        api_key, authorization = (None if each is None else str(each).encode() for each in values)
+        identity: Identity | None = None
+        try:
+            identity = guard.identify(api_key, authorization)
+            guard.require(identity, roles)
+        except RequestError as error:
+            if counted:
+                self._serving.refused("", error.outcome, own_tenant(identity) or DEFAULT_TENANT)
+            raise
+        return identity
+
+    def find_room(self, count: int) -> None:
+        """RequestError (QUEUE_FULL) where `count` calls are open."""
+        if self._open >= count:
+            raise RequestError(
+                QUEUE_FULL,
+                f"the gateway has its limit of {count} gRPC calls open (limits.grpc_call_count)",
+                RETRY_US,
+            )
+
+    def enter(self) -> None:
+        """Take a place for a call, until it leaves."""
+        self._open += 1
+        self.answered.clear()
+
+    def leave(self, call: object) -> None:
+        """It has ended, and the last byte of its answer is sent, or its client has gone."""
+        self._messages.drop(call)
+        self._answers.drop(call)
+        self._account.look()
+        self._open -= 1
+        if not self._open:
+            self.answered.set()
+
+    def submitted(self, call: object) -> None:
+        """The core has the call, and counts its tensors from now on."""
+        self._messages.drop(call)
+
+    def refused(self, metadata: Sequence[tuple[str, str]], outcome: Outcome, model: str = "") -> None:
+        """Count a request that ends here. `model`: "" where it is in a message that is not read."""
+        self._serving.refused(model, outcome, self.tenant(CALLER.get(), fields_of(metadata)))
+
+    @property
+    def account(self) -> Account:
+        """Of what clients make the gateway hold."""
+        return self._account
 
     async def read(self, context: Any, counted: bool = False) -> bytes:
         """Return the call's message; without a whole one in time the call ends here."""
@@ -139,7 +193,7 @@ class Calls:
         except TimeoutError:
             if self.stopping.is_set():
                 if counted:
-                    self._refused(context, DRAINING)
+                    self.refused(context.invocation_metadata(), DRAINING)
                 await abort(context, Reply(DRAINING))
             limit = f"within {self._limits.slow_client_s:g} s (limits.slow_client_s)"
             await context.abort(
@@ -147,7 +201,7 @@ class Calls:
             )
         if raw is grpc.aio.EOF:
             if counted:
-                self._refused(context, BAD_INPUT)
+                self.refused(context.invocation_metadata(), BAD_INPUT)
             await abort(context, Reply(BAD_INPUT, "the call ended without a whole message"))
         return bytes(raw)
 
@@ -155,11 +209,7 @@ class Calls:
         async def taken(_requests: Any, context: Any) -> bytes:
             began_us = self._serving.now_us()
             try:
-                if self.guard is not None and roles:
-                    await self._identify(self.guard, roles, context, counted)
-                if self._open >= count:
-                    await self._turn_away(context, count, counted)
-                self._enter(context)
+                await self._begin(context, count, roles, counted)
                 wire = await answer(await self._admitted(context, counted), context, began_us)
                 if len(wire) > SMALL_BYTES:
                     self._answers.put(context, 2 * len(wire))  # grpc copies it, and keeps both
@@ -176,29 +226,18 @@ class Calls:
 
         return grpc.stream_unary_rpc_method_handler(taken)
 
-    async def _identify(self, guard: KeyGuard, roles: Roles, context: Any, counted: bool) -> None:
-        """Set CALLER, before any of the message is read; a caller that may not is refused."""
-        fields = dict(context.invocation_metadata())
-        values = (fields.get("x-api-key"), fields.get("authorization"))
-        api_key, authorization = (None if each is None else str(each).encode() for each in values)
+    async def _begin(self, context: Any, count: int, roles: Roles, counted: bool) -> None:
+        """Set CALLER and enter, before any of the message is read; a caller that may not is refused."""
+        metadata = context.invocation_metadata() if self.guard is not None else ()
         try:
-            identity = guard.identify(api_key, authorization)
-            CALLER.set(identity)
-            guard.require(identity, roles)
+            CALLER.set(self.identify(dict(metadata), roles, counted))
+            self.find_room(count)
         except RequestError as error:
-            if counted:
-                tenant = own_tenant(CALLER.get()) or DEFAULT_TENANT
-                self._serving.refused("", error.outcome, tenant)
-            await abort(context, Reply(error.outcome, error.message))
-
-    def _enter(self, context: Any) -> None:
-        self._open += 1
-        self.answered.clear()
-        context.add_done_callback(self._leave)
-
-    def submitted(self, context: Any) -> None:
-        """The core has the call, and counts its tensors from now on."""
-        self._messages.drop(context)
+            if counted and error.outcome is QUEUE_FULL:
+                self.refused(context.invocation_metadata(), QUEUE_FULL)
+            await abort(context, reply_of(error))
+        self.enter()
+        context.add_done_callback(self.leave)
 
     async def _admitted(self, context: Any, counted: bool) -> bytes:
         """Return the call's message, where there is memory for it."""
@@ -207,29 +246,10 @@ class Calls:
             refusal = self._account.refusal()
             if refusal is not None:
                 if counted:
-                    self._refused(context, MEMORY_FULL, early_text(raw, NAME))
-                await turn_away(context, refusal.message, MEMORY_FULL)
+                    self.refused(context.invocation_metadata(), MEMORY_FULL, early_text(raw, NAME))
+                await abort(context, reply_of(refusal))
             self._messages.put(context, len(raw))
         return raw
-
-    def _leave(self, context: Any) -> None:
-        self._messages.drop(context)
-        self._answers.drop(context)
-        self._account.look()
-        self._open -= 1
-        if not self._open:
-            self.answered.set()
-
-    async def _turn_away(self, context: Any, count: int, counted: bool) -> NoReturn:
-        if counted:
-            self._refused(context, QUEUE_FULL)
-        sentence = f"the gateway has its limit of {count} gRPC calls open (limits.grpc_call_count)"
-        await turn_away(context, sentence)
-
-    def _refused(self, context: Any, outcome: Outcome, model: str = "") -> None:
-        """`model`: "" where it is in a message that is not read."""
-        fields = fields_of(context.invocation_metadata())
-        self._serving.refused(model, outcome, self.tenant(fields))
 
 
 class _Tally:
@@ -286,21 +306,34 @@ def _parsed(method: RpcMethod | Screened, request: Any) -> RawMethod:
     return answer_raw
 
 
-async def turn_away(context: Any, sentence: str, outcome: Outcome = QUEUE_FULL) -> NoReturn:
-    """End a call for which there is no place, with when to come back."""
-    reply = Reply(outcome, sentence)
-    reply.retry_us = RETRY_US
-    await abort(context, reply)
+class Ending(NamedTuple):
+    """How a call ends that is not answered: its status, a sentence, and trailing metadata."""
+
+    code: grpc.StatusCode
+    sentence: str
+    fields: Mapping[str, str]
 
 
-async def abort(context: Any, reply: Reply, due_us: int = 0) -> NoReturn:
-    """End the call with the outcome's status; grpc does so by an exception."""
-    answer = ANSWERS[reply.outcome]
+def ending(reply: Reply, due_us: int = 0) -> Ending:
+    """Return how a call with that outcome ends."""
     fields = failure_fields(reply, due_us)
     wait_ms = retry_ms(reply)
     if wait_ms:
         fields |= dict.fromkeys(PUSHBACK_KEYS, str(wait_ms))
-    await context.abort(answer.grpc_code, worded(reply.outcome, reply.detail), tuple(fields.items()))
+    return Ending(ANSWERS[reply.outcome].grpc_code, worded(reply.outcome, reply.detail), fields)
+
+
+def reply_of(error: RequestError) -> Reply:
+    """Return the same, as the core would say it."""
+    reply = Reply(error.outcome, error.message)
+    reply.retry_us = error.retry_us
+    return reply
+
+
+async def abort(context: Any, reply: Reply, due_us: int = 0) -> NoReturn:
+    """End the call with the outcome's status; grpc does so by an exception."""
+    code, sentence, fields = ending(reply, due_us)
+    await context.abort(code, sentence, tuple(fields.items()))
     raise AssertionError("grpc's abort has returned")
 
 

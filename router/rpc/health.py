@@ -9,11 +9,12 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2
 
 from router.auth.rights import ANYBODY
-from router.rpc.calls import GONE, Calls, abort, plain, turn_away
-from router.tensors.errors import RequestError
+from router.rpc.calls import GONE, Calls, abort, plain, reply_of
+from router.tensors.errors import RETRY_US, RequestError
 from router.tensors.wording import quoted
 from serving.ports import Reply, Serving
 from serving.specs import Limits
+from serving.vocabulary import QUEUE_FULL
 
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 
@@ -89,7 +90,7 @@ class Health:
                 sentence = (
                     f"the gateway has its limit of {self._count} Watch streams (limits.grpc_watch_count)"
                 )
-                await turn_away(context, sentence)
+                await abort(context, reply_of(RequestError(QUEUE_FULL, sentence, RETRY_US)))
             self._watchers += 1
             try:
                 service = await self._service(context)

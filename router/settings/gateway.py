@@ -4,6 +4,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from router.settings.addresses import url_of
 from router.settings.admin import AdminSettings, read_admin
@@ -40,13 +41,14 @@ stated. Bodies and answers are also in memory that is shared with workers, and c
 that took no answers made the gateway have up to 3.4 times `held_mb`, besides its own 230 MB."""
 ROOM_SHARE = 0.5
 """Of that memory, what clients and the cache may take together without a warning."""
+GRPCIO: Final = "grpcio"
 _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """What the servers call themselves and where they listen; port 0 picks a free one. `triton_metrics`:
-    metrics have Triton's names beside their own."""
+    metrics have Triton's names beside their own. `grpc`: which server takes gRPC calls."""
 
     name: str = "penstock"
     host: str = "127.0.0.1"
@@ -54,6 +56,7 @@ class ServerSettings:
     grpc_port: int = 8001
     metrics_port: int = 8002
     triton_metrics: bool = True
+    grpc: str = "ngh2"  # or GRPCIO
 
     @property
     def address(self) -> str:
@@ -117,7 +120,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
         findings.stop_if_any()
     server = _read_server(findings)
     admin, limits = read_admin(findings, _ports(server)), _read_limits(findings)
-    _look_at_messages(findings, limits)
+    _look_at_messages(findings, limits, server.grpc)
     prices = read_prices(findings)
     devices = findings.devices = read_devices(findings, prices)
     slices = read_slices(findings, usable_cores(), prices)
@@ -249,9 +252,11 @@ def _read_cache(findings: Findings, limits: Limits) -> CacheSpec | None:
     return cache
 
 
-def _look_at_messages(findings: Findings, limits: Limits) -> None:
-    """A warning where the file bounds gRPC's calls, or lets bodies be larger than by default, and gRPC's core
-    may then hold more than there is memory."""
+def _look_at_messages(findings: Findings, limits: Limits, rpc_server: str) -> None:
+    """A warning where the file bounds gRPC's calls, or lets bodies be larger than by default, and grpc's core
+    may then hold more than there is memory. The other server holds it in the account."""
+    if rpc_server != GRPCIO:
+        return
     key = "body_mb" if limits.body_bytes > Limits().body_bytes else "grpc_call_count"
     usable_bytes, count, size = usable_memory_bytes(), limits.grpc_call_count, limits.body_bytes
     if findings.document.at(("limits", key)) is not None and 0 < usable_bytes < count * size:

@@ -176,6 +176,7 @@ class ServerSection(Section):
     grpc_port: Port | None = None
     metrics_port: Port | None = None
     triton_metrics: bool | None = None
+    grpc: Literal["ngh2", "grpcio"] | None = None
 
 
 class AdminSection(Section):

@@ -21,6 +21,7 @@ from router.tensors.extensions import OUTPUT, only_binary, refuse_unread
 from router.tensors.heading import Heading
 from router.tensors.messages import SMALL_BYTES, Outline, count_contents, damaged, outline, split
 from router.tensors.parameters import read
+from router.tensors.recent import Recent
 from router.tensors.wording import quoted, written
 from serving.ports import Reply
 from serving.specs import Limits, ServedModel
@@ -44,7 +45,68 @@ _PACKED = {
 """Tags of the fields whose packed wire form is the tensor's raw form, byte by byte."""
 
 
+PLANNED_BYTES = 2048
+"""A request that says more besides its tensors is parsed each time; with the 1024 of _PLANS they bound its
+memory (about 10 MiB)."""
+
 _RAW = service_pb2.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | 2
+_ID = service_pb2.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3 | 2
+
+
+class Plan:
+    """What a request says before its raw contents, checked. Clients say the same from call to call."""
+
+    __slots__ = ("_heading", "_pieces", "limits", "model")
+
+    def __init__(
+        self, heading: Heading, model: ServedModel, pieces: Sequence[tuple[ClaimedInput, int]], limits: Limits
+    ) -> None:
+        """`pieces`: in the order of the spec, with the place of each among the raw contents."""
+        self.model = model
+        self.limits = limits
+        self._heading = heading
+        self._pieces = [
+            (claim, place, -1 if claim.datatype == "BYTES" else claim.data_bytes) for claim, place in pieces
+        ]
+
+    def take(self, message: bytes, found: Outline) -> Decoded:
+        """Return the request; RequestError where its data are not what it says."""
+        raw, tensors = found.raw, []
+        body: Buffer = memoryview(message) if len(message) > SMALL_BYTES else message
+        for claim, place, size in self._pieces:
+            each = raw[place]
+            length = each.end - each.start
+            if length != size:
+                check_size(claim, length, self.limits)
+            tensors.append(Tensor(claim.name, claim.datatype, claim.shape, body[each.start : each.end]))
+        return self._heading.complete(tensors)
+
+
+_PLANS: Recent[tuple[bytes, int], Plan] = Recent(512)
+"""By what stands before the raw contents, and by how many these are."""
+
+_OPENINGS: Recent[str, bytes] = Recent(256)
+_OUTPUTS: Recent[tuple[str, str, tuple[int, ...]], bytes] = Recent(512)
+
+
+def key_of(message: bytes, found: Outline) -> tuple[bytes, int] | None:
+    """Return by what its plan is known; None for a request that has none: it is long, or its raw contents do
+    not end it."""
+    raw = found.raw
+    if not raw or raw[0].head > PLANNED_BYTES:
+        return None
+    at = raw[0].head
+    for each in raw:
+        if each.head != at:
+            return None
+        at = each.end
+    return (message[: raw[0].head], len(raw)) if at == len(message) else None
+
+
+def recall(key: tuple[bytes, int] | None, limits: Limits) -> Plan | None:
+    """Return the plan of such a request, where one was decoded before."""
+    plan = None if key is None else _PLANS.get(key)
+    return plan if plan is not None and plan.limits is limits else None
 
 
 def parse(message: bytes, found: Outline) -> tuple[Any, Sequence[Buffer] | None]:
@@ -91,10 +153,14 @@ def check_besides(found: Outline) -> None:
 
 
 def decode(
-    request: Any, model: ServedModel, limits: Limits, apart: Sequence[Buffer] | None = None
+    request: Any,
+    model: ServedModel,
+    limits: Limits,
+    apart: Sequence[Buffer] | None = None,
+    key: tuple[bytes, int] | None = None,
 ) -> Decoded:
     """Return the request; RequestError for everything that cannot be served as it stands. `apart`: its raw
-    contents, where `parse` has kept them out of it."""
+    contents, where `parse` has kept them out of it. `key`: by what its plan is to be known."""
     raw = request.raw_input_contents if apart is None else apart
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
@@ -122,23 +188,44 @@ def decode(
         _wanted(request, model, limits),
         read(parameters, model),
     )
+    if key is not None and raw and not any(entry.parameters for entry in inputs):
+        _PLANS.put(key, Plan(heading, model, [(claims[place], place) for place in order], limits))
     return heading.complete(tensors)
 
 
 def encode(decoded: Decoded, reply: Reply) -> bytes:
     """Return the ModelInferResponse of a COMPLETED request, as it is sent: raw contents are its last field,
     and a message with them in it would copy each twice more."""
-    response = service_pb2.ModelInferResponse(
-        model_name=decoded.call.model.spec.name, model_version=MODEL_VERSION, id=decoded.id
-    )
+    name = decoded.call.model.spec.name
+    parts: list[Buffer] = [_OPENINGS.get(name) or _opening(name)]
+    if decoded.id:
+        text = decoded.id.encode()
+        parts += (_head(_ID, len(text)), text)
     raw: list[Buffer] = []
     for wanted in decoded.wanted:
         tensor = reply.outputs[wanted.index]
         if wanted.classes:
             tensor = classify(tensor, decoded.call.model.spec.outputs[wanted.index], wanted.classes)
-        response.outputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
+        said = tensor.name, tensor.datatype, tensor.shape
+        parts.append(_OUTPUTS.get(said) or _output(*said))
         raw += (_head(_RAW, len(tensor.data)), tensor.data)
-    return b"".join((response.SerializeToString(), *raw))
+    return b"".join((*parts, *raw))
+
+
+def _opening(model: str) -> bytes:
+    """The first fields of every answer of a model."""
+    opening = service_pb2.ModelInferResponse(model_name=model, model_version=MODEL_VERSION)
+    _OPENINGS.put(model, opening.SerializeToString())
+    return bytes(opening.SerializeToString())
+
+
+def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
+    """The field of an output, without its data."""
+    response = service_pb2.ModelInferResponse()
+    response.outputs.add(name=name, datatype=datatype, shape=shape)
+    field: bytes = response.SerializeToString()
+    _OUTPUTS.put((name, datatype, shape), field)
+    return field
 
 
 def _only_raw(inputs: Any, raw: Any) -> None:

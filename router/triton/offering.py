@@ -3,14 +3,14 @@
 from fastapi import FastAPI
 
 from router.admin import ChangeGuard
-from router.rpc import RpcServer
+from router.rpc import RpcService
 from router.triton.config_edges import Configure, add_model_config, model_config_methods
 from router.triton.settings_edges import add_settings, only_asks, settings_methods
 from serving.ports import Serving
 
 
 def offer_extensions(
-    app: FastAPI, rpc: RpcServer, guard: ChangeGuard, serving: Serving, configure: Configure
+    app: FastAPI, rpc: RpcService, guard: ChangeGuard, serving: Serving, configure: Configure
 ) -> None:
     """Serve them; before the servers start. What changes something over gRPC is behind the guard."""
     add_model_config(app, serving, configure)

@@ -9,7 +9,7 @@ import grpc
 
 from loadtests import h2wire
 from router.edges import Edges
-from router.rpc import accepting
+from router.rpc import RpcServer, accepting
 from tests.router.rpc_edge import Core, Edge, completed, raw_infer, serve, simple_request
 
 
@@ -22,6 +22,7 @@ async def watched(edge: Edge) -> AsyncIterator[tuple[Edges, asyncio.Event]]:
         ended.set()
         edges.look()
 
+    assert isinstance(edge.server, RpcServer)
     edge.server.port.on_end = on_end
     task = asyncio.create_task(edges.run())
     try:

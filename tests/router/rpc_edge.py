@@ -1,4 +1,7 @@
-"""A gRPC edge to test with: a real RpcServer on a free port, and a core that does what a test says."""
+"""A gRPC edge to test with: a real server on a free port, and a core that does what a test says.
+
+The fixture `both_servers` (tests/router/conftest.py) runs a test with each server.
+"""
 
 import asyncio
 import contextlib
@@ -12,7 +15,8 @@ from tritonclient.grpc import service_pb2
 
 from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
-from router.rpc import SERVICE, RpcServer
+from router.rpc import SERVICE
+from router.rpcs import RPC_SERVERS
 from router.telemetry import Telemetry
 from serving.ports import Call, Reply
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
@@ -20,6 +24,13 @@ from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
 from tests.router.fakes import IDENTITY, SIMPLE, TENANTS, compute
 
 INFER = f"/{SERVICE}/ModelInfer"
+GRPCIO, NGH2 = "grpcio", "ngh2"
+
+
+class Chosen:
+    """Which server a test's edges have."""
+
+    server = GRPCIO
 
 
 def completed(call: Call) -> Reply:
@@ -88,12 +99,12 @@ class Core:
 
 
 class Edge:
-    """A running RpcServer with its core."""
+    """A running server with its core."""
 
     def __init__(self, core: Core, limits: Limits) -> None:
         self.core = core
         statistics = core.telemetry.statistics
-        self.server = RpcServer(core, "penstock", "1.2.3", limits, "127.0.0.1", statistics)
+        self.server = RPC_SERVERS[Chosen.server](core, "penstock", "1.2.3", limits, "127.0.0.1", statistics)
         self.address = ""
 
     async def infer(self, request: Any, **options: Any) -> Any:

@@ -39,6 +39,8 @@ from tests.router.rpc_edge import (
     simple_request,
 )
 
+pytestmark = pytest.mark.usefixtures("both_servers")
+
 
 async def test_the_asyncio_triton_client_gets_every_row_and_its_request_id() -> None:
     async with serve() as edge, triton_aio.InferenceServerClient(edge.address) as client:

@@ -37,6 +37,8 @@ from tests.router.rpc_edge import (
     simple_request,
 )
 
+pytestmark = pytest.mark.usefixtures("both_servers")
+
 
 async def test_an_answer_says_where_its_time_went_and_who_gave_it() -> None:
     def answer(call: Call) -> Reply:

@@ -12,6 +12,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from router.rpc import SERVICE
 from tests.router.rpc_edge import Edge, serve
 
+pytestmark = pytest.mark.usefixtures("both_servers")
+
 STATUSES = health_pb2.HealthCheckResponse
 
 

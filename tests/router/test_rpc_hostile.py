@@ -3,10 +3,6 @@
 import asyncio
 import contextlib
 import logging
-import subprocess
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any  # grpc's clients and messages carry no types
 
 import grpc
@@ -16,73 +12,24 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from loadtests import h2wire
 from router.account import Account
-from router.rpc import SERVICE
+from router.rpc import SERVICE, RpcServer
 from router.rpc.calls import MESSAGE_BYTES_MAX
 from serving.specs import Limits
 from serving.vocabulary import BAD_INPUT, DRAINING, MEMORY_FULL, QUEUE_FULL
-from tests.router.rpc_edge import INFER, Core, Edge, completed, error_of, raw_infer, serve, simple_request
+from tests.router.rpc_edge import Core, Edge, completed, error_of, raw_infer, serve, simple_request
+from tests.router.rpc_wire import PATH, identity_request, said, wire
 
-ROOT = Path(__file__).resolve().parents[2]
-PATH = INFER.encode()
+pytestmark = pytest.mark.usefixtures("both_servers")
+
 CODES = grpc.StatusCode
-
-
-class Wire:
-    """A raw connection."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self.writer = writer
-        self.received = b""
-
-    def send(self, data: bytes) -> None:
-        self.writer.write(data)
-
-    async def status(self, stream: int) -> int:
-        """The status with which the stream ends."""
-        async with asyncio.timeout(60):
-            while (found := h2wire.status(self.received, stream)) is None:
-                data = await self._reader.read(65536)
-                assert data, "the connection was closed"
-                self.received += data
-        return found
-
-    async def closed(self) -> None:
-        async with asyncio.timeout(60):
-            with contextlib.suppress(ConnectionError):
-                while await self._reader.read(65536):
-                    pass
-
-
-@contextlib.asynccontextmanager
-async def wire(edge: Edge) -> AsyncIterator[Wire]:
-    host, port = edge.address.split(":")
-    found = Wire(*await asyncio.open_connection(host, int(port)))
-    found.send(h2wire.start())
-    try:
-        yield found
-    finally:
-        found.writer.close()
-
-
-def identity_request(size: int) -> bytes:
-    """One row of so many bytes."""
-    request = service_pb2.ModelInferRequest(model_name="identity")
-    request.inputs.add(name="IN", datatype="UINT8", shape=[1, size])
-    request.raw_input_contents.append(bytes(size))
-    return bytes(request.SerializeToString())
-
-
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What was logged; not that a poller of another test's event loop found nothing to read."""
-    return [each.message for each in caplog.records if "PollerCompletionQueue" not in each.message]
 
 
 async def test_a_path_that_is_no_text_is_no_method_and_ends_nothing() -> None:
     """Neither a call that is under way, nor one on the same connection, nor the server."""
     async with serve(Core(lambda call: None)) as edge, wire(edge) as raw:
         ended: list[bool] = []
-        edge.server.port.on_end = lambda: ended.append(True)
+        if isinstance(edge.server, RpcServer):
+            edge.server.port.on_end = lambda: ended.append(True)
         answer = asyncio.create_task(edge.infer(simple_request()))
         await edge.core.change()
         edge.core.answer = completed
@@ -97,22 +44,6 @@ async def test_a_path_that_is_no_text_is_no_method_and_ends_nothing() -> None:
         assert (await answer).model_name == "simple"
         assert edge.server.listening
         assert ended == []
-
-
-@pytest.mark.slow
-def test_a_fault_that_ends_grpcs_server_ends_no_edge() -> None:
-    """In a process of its own: grpc.aio has one queue of events for all event loops, and one for the loop of
-    an earlier test can hide the next until another comes."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.router.ended_edge"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    lines = [each for each in done.stderr.splitlines() if "PollerCompletionQueue" not in each]
-    assert lines == ["the grpc edge had ended by itself and was started again"]
 
 
 @pytest.mark.parametrize("tail", [b"", h2wire.message(1, b"part", stated=100)], ids=["none", "a part"])
@@ -196,27 +127,6 @@ async def test_while_clients_hold_much_large_messages_are_refused_and_small_ones
         assert await infer(identity_request(1_000))
 
 
-async def test_messages_and_answers_count_while_they_are_there() -> None:
-    core = Core(lambda call: None)
-    async with serve(core) as edge, grpc.aio.insecure_channel(edge.address) as channel:
-        account = Account(Limits())
-        edge.server.count(account)
-        call = channel.stream_stream(INFER)()  # a client that does not read, or not yet
-        await call.write(identity_request(1_000_000))
-        await call.done_writing()
-        await core.change()
-        assert account.held_bytes == 0  # the core has the call, and counts it
-        core.open[1](completed(core.calls[0]))
-        async with asyncio.timeout(60):
-            while not account.held_bytes:  # noqa: ASYNC110  # until the call's task has gone on
-                await asyncio.sleep(0)
-        assert 2_000_000 < account.by_kind()["grpc_answers"] < 2_002_000  # grpc has a copy
-        call.cancel()
-        async with asyncio.timeout(60):
-            await edge.server.calls.answered.wait()
-        assert account.held_bytes == 0
-
-
 async def test_connections_over_the_count_are_closed() -> None:
     async with serve(limits=Limits(connection_count=1)) as edge, wire(edge) as first:
         first.send(h2wire.call(1, PATH, end=True))
@@ -289,17 +199,6 @@ async def test_a_large_message_of_a_small_method_is_refused_unparsed(
         code, sentence = await error_of(call)
     assert code == CODES.RESOURCE_EXHAUSTED
     assert str(MESSAGE_BYTES_MAX) in sentence
-
-
-async def test_metadata_that_is_no_text_is_said_once_and_without_a_traceback(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    body = simple_request().SerializeToString()
-    async with serve() as edge, wire(edge) as raw:
-        for stream in (1, 3):
-            raw.send(h2wire.call(stream, PATH, (b"x-odd", b"\xff\xfe")) + h2wire.message(stream, body))
-            assert await raw.status(stream) == 0
-    assert said(caplog) == ["a gRPC client sends metadata that is not UTF-8; it is read as Latin-1"]
 
 
 @pytest.mark.parametrize("refused", [False, True])

@@ -17,6 +17,8 @@ from serving.specs import Limits
 from serving.vocabulary import BAD_INPUT, TOO_LARGE
 from tests.router.rpc_edge import Core, Edge, error_of, raw_infer, serve, simple_inputs, simple_request
 
+pytestmark = pytest.mark.usefixtures("both_servers")
+
 COUNT = 40_000
 
 

@@ -43,6 +43,7 @@ async def test_over_rest_nothing_is_registered_and_nothing_can_be(app: FastAPI, 
         assert f"failed to register {kind} shared memory region 'r': not supported" in refused.json()["error"]
 
 
+@pytest.mark.usefixtures("both_servers")
 async def test_over_grpc_tritonclient_finds_nothing_and_can_register_nothing() -> None:
     edge = Edge(Core(), Limits())
     edge.server.offer(shared_memory_methods())

@@ -185,6 +185,7 @@ async def test_statistics_of_an_unknown_model_are_404(model: str) -> None:
     assert (answer.status_code, answer.headers["x-penstock-reason"]) == (404, "unknown_model")
 
 
+@pytest.mark.usefixtures("both_servers")
 async def test_grpc_tells_what_rest_tells() -> None:
     async with serve() as edge, triton_grpc.InferenceServerClient(edge.address) as client:
         telemetry = edge.core.telemetry

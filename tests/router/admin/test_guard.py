@@ -208,6 +208,7 @@ def guarded(fails: bool = False) -> tuple[ChangeGuard, FastAPI]:
     return guard, app
 
 
+@pytest.mark.usefixtures("both_servers")
 @pytest.mark.parametrize(
     "message",
     [b"\x12\x06digits" + b"\xff" * 9, b"\x12\x06digits" + b"\x1a\x00" * (1 << 20)],

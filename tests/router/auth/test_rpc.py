@@ -16,6 +16,8 @@ from serving.vocabulary import FORBIDDEN, UNAUTHENTICATED
 from tests.router.auth.callers import Callers
 from tests.router.rpc_edge import INFER, Edge, error_of, fields_of, serve, simple_inputs, simple_request
 
+pytestmark = pytest.mark.usefixtures("both_servers")
+
 CODE = grpc.StatusCode
 
 

@@ -21,9 +21,13 @@ from router.app import create_app
 from router.bulk.pool import Bulk
 from router.operations.repository_rest import BODY_BYTES_MAX, add_repository
 from router.operations.repository_rpc import repository_methods
-from router.rpc import SERVICE, RpcServer
+from router.rpc import SERVICE
+from router.rpcs import RPC_SERVERS
 from serving.specs import Limits
 from tests.router.operations.worlds import GATEWAY, World
+from tests.router.rpc_edge import Chosen
+
+pytestmark = pytest.mark.usefixtures("both_servers")
 
 EXTENSIONS = {"model_repository", "model_repository(unload_dependents)"}
 UNKNOWN = "failed to load 'nobody', failed to poll from model repository"
@@ -84,7 +88,7 @@ async def edges(home: Path, gateway: str = GATEWAY) -> AsyncIterator[Edges]:
     statistics = world.serving.telemetry.statistics
     app = create_app(world.serving, statistics, name="penstock", version="0.1.0", bulk=Bulk(Limits()))
     add_repository(app, world.repository)
-    server = RpcServer(world.serving, "penstock", "0.1.0", Limits(), "127.0.0.1", statistics)
+    server = RPC_SERVERS[Chosen.server](world.serving, "penstock", "0.1.0", Limits(), "127.0.0.1", statistics)
     server.offer(repository_methods(world.repository))
     address = f"127.0.0.1:{await server.start(0)}"
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.tensors import rest
+from router.tensors import proto, rest
 from router.tensors.errors import RequestError
+from router.tensors.messages import outline
 from router.tensors.recent import Recent
-from serving.specs import Limits
+from serving.specs import Limits, ServedModel
 from serving.vocabulary import BAD_INPUT, TOO_LARGE
 from tests.router.tensors.requests import (
     ANYTHING,
@@ -21,6 +22,7 @@ from tests.router.tensors.requests import (
     parts,
     refusal,
     simple_body,
+    simple_message,
 )
 
 texts = st.lists(st.text("ab", max_size=3), min_size=2, max_size=2)
@@ -130,3 +132,62 @@ def test_shapes_of_answers_leave_bounded_memory() -> None:
         tensor.shape = (rows, 4)
         rest.encode(decoded, completed(tensor))
     assert len(rest._BINARY_OUTPUTS) <= 1024
+
+
+def rpc_answer(message: bytes, key: tuple[bytes, int] | None, served: ServedModel = SIMPLE) -> object:
+    """All of what decode says of a gRPC request, as a value: by its plan where it has one."""
+    found = outline(message, LIMITS)
+    plan = proto.recall(key, LIMITS)
+    try:
+        if plan is not None and plan.model is served:
+            decoded = plan.take(message, found)
+        else:
+            request, apart = proto.parse(message, found)
+            decoded = proto.decode(request, served, LIMITS, apart, key)
+    except RequestError as refused:
+        return refused.outcome, refused.message
+    call = decoded.call
+    wanted = [(output.index, output.binary) for output in decoded.wanted]
+    asked = (call.timeout_us, call.variant, call.parameters)
+    return [parts(t) for t in call.inputs], call.rows, call.size, asked, decoded.id, wanted
+
+
+@given(st.lists(st.binary(max_size=20), min_size=2, max_size=2), st.sampled_from(["", "a"]), st.booleans())
+def test_a_known_grpc_request_answers_as_an_unknown_one(
+    datas: list[bytes], request_id: str, shuffled: bool
+) -> None:
+    good = simple_message()
+    good.id = request_id
+    if shuffled:
+        good.inputs.reverse()
+    first = good.SerializeToString()
+    found = outline(first, LIMITS)
+    key = proto.key_of(first, found)
+    assert key is not None
+    rpc_answer(first, key)
+    assert proto.recall(key, LIMITS) is not None
+    del good.raw_input_contents[:]
+    good.raw_input_contents.extend(datas)
+    mutant = good.SerializeToString()
+    assert proto.key_of(mutant, outline(mutant, LIMITS)) == key
+    assert rpc_answer(mutant, key) == rpc_answer(mutant, None)
+    assert rpc_answer(first, key) == rpc_answer(first, None)
+
+
+def test_a_grpc_plan_is_of_its_model_and_its_limits() -> None:
+    message = simple_message().SerializeToString()
+    key = proto.key_of(message, outline(message, LIMITS))
+    rpc_answer(message, key)
+    plan = proto.recall(key, LIMITS)
+    assert plan is not None
+    assert plan.model is SIMPLE
+    assert proto.recall(key, Limits()) is None
+
+
+def test_a_grpc_request_whose_data_do_not_end_it_has_no_plan() -> None:
+    message = simple_message().SerializeToString() + b"\x1a\x02id"
+    assert proto.key_of(message, outline(message, LIMITS)) is None
+    long = simple_message()
+    long.id = "x" * 3_000
+    raw = long.SerializeToString()
+    assert proto.key_of(raw, outline(raw, LIMITS)) is None

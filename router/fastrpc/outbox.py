@@ -1,0 +1,191 @@
+"""What a connection of the gRPC edge sends: answers and statuses, as far as its client takes them.
+
+ngh2 keeps what the client's windows do not take yet. Beyond `limits.write_buffer_kb` of that, the client's
+uploads wait: their windows are not opened again. Reading must go on, as it brings the client's windows.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from typing import cast
+
+from ngh2 import Connection, ErrorCode, Event, NGH2Error, Role, StreamUnavailableError
+
+from router.fastrpc.edge import RpcEdge
+from router.fastrpc.framing import CONTENT, HEAD, Header, prefix
+from router.fastrpc.inbound import Carrier, Inbound
+from serving.policy.memory import SMALL_BYTES
+
+
+class Outbox(Carrier):
+    """`calls`: those whose stream is open, by its number. `ended`: nothing more is read or answered.
+    `queued`: bytes of answers that the client's windows or its socket do not take; `crowded`: so many that
+    its uploads wait. `paused`: the socket takes no more. `feeding`: what is to be sent is sent after all that
+    was read."""
+
+    def __init__(self, edge: RpcEdge) -> None:
+        super().__init__(edge)
+        self.http = Connection(Role.SERVER, edge.http)
+        self.transport = cast(asyncio.Transport, None)  # until it is made
+        self.calls: dict[int, Inbound] = {}
+        self.ended = False
+        self.queued = 0
+        self.crowded = False
+        self.paused = False
+        self.feeding = False
+        self.written_bytes = 0
+        self._due = False  # what is to be sent is sent in the loop's next turn
+        self._unended: list[int] = []  # streams that were answered before their client has ended
+        self._waiters: list[asyncio.Future[None]] = []
+
+    def handle(self, events: Sequence[Event]) -> None:
+        """Do what events ask for."""
+        raise NotImplementedError
+
+    def broken(self, error: NGH2Error | None) -> None:
+        """The connection cannot go on."""
+        raise NotImplementedError
+
+    def give_up(self, _sentence: str) -> None:
+        """See `router.account.Holder`."""
+        raise NotImplementedError
+
+    def answer(self, call: Inbound, wire: bytes, fields: Sequence[Header]) -> None:
+        """The call's one answer, and its status."""
+        self.add(call, wire, first=True)
+        self.finish(call, fields)
+
+    def add(self, call: Inbound, wire: bytes, *, first: bool) -> None:
+        """One of the call's answers."""
+        try:
+            if first:
+                self.http.send_response(call.id, HEAD)
+                call.headed = True
+            if len(wire) <= SMALL_BYTES:
+                self.http.send_data(call.id, prefix(len(wire)) + wire)
+            else:
+                self.http.send_data(call.id, prefix(len(wire)))
+                self.http.send_data(call.id, wire)
+        except NGH2Error:
+            return  # the client has left: its event is still to come
+        self._touch()
+
+    def finish(self, call: Inbound, fields: Sequence[Header]) -> None:
+        """The call's status, after its answers."""
+        try:
+            self.http.send_trailers(call.id, fields)
+        except NGH2Error:
+            return
+        self._touch()
+
+    def refuse(self, call: Inbound, fields: list[Header]) -> None:
+        """The call's status, and nothing else."""
+        if call.headed:
+            self.finish(call, fields)
+        else:
+            self.turn_down(call.id, [HEAD[0], CONTENT, *fields], call.ended)
+
+    def turn_down(self, stream_id: int, head: Sequence[Header], ended: bool) -> None:
+        """`ended`: the client sends no more. Else it is asked not to (RFC 9113, 8.1)."""
+        try:
+            self.http.send_response(stream_id, head, end_stream=True)
+        except NGH2Error:
+            return
+        if not ended:
+            self._unended.append(stream_id)
+        self._touch()
+
+    def _touch(self) -> None:
+        """Something is to be sent: once all is known that this turn of the event loop brings."""
+        if not (self.feeding or self._due):
+            self._due = True
+            self.loop.call_soon(self._flush_due)
+
+    def _flush_due(self) -> None:
+        self._due = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what the client's windows and its socket take."""
+        if self.ended:
+            return
+        http, transport, most = self.http, self.transport, self.edge.limits.write_buffer_bytes
+        try:
+            while not (self.paused or transport.is_closing()):
+                data = http.data_to_send(most)
+                if data:
+                    self.written_bytes += len(data)
+                    transport.write(data)
+                events = http.events()
+                if events:
+                    self.handle(events)
+                elif len(data) < most and not self._cut_short():
+                    break
+        except NGH2Error as error:
+            self.broken(error)
+            return
+        queued = http.queued_body_size()
+        if queued or self.queued:
+            self._weigh(queued)
+
+    def _cut_short(self) -> bool:
+        """Return whether clients are asked to send no more of calls whose answer is sent. Not before: ngh2
+        drops what is queued for a stream that is reset."""
+        unended, self._unended = self._unended, []
+        asked = False
+        for stream_id in unended:
+            with contextlib.suppress(StreamUnavailableError):
+                self.http.stream_remote_window_size(stream_id)
+                self.http.reset_stream(stream_id, ErrorCode.NO_ERROR)
+                asked = True
+        return asked
+
+    def _weigh(self, queued: int) -> None:
+        """So many bytes of answers wait: beyond the limit, uploads of the same client wait as well."""
+        account, self.queued = self.edge.calls.account, queued
+        if queued > SMALL_BYTES:
+            account.fall_behind(self)
+        else:
+            account.catch_up(self)
+        crowded = queued > self.edge.limits.write_buffer_bytes
+        if self.crowded and not crowded:
+            self.crowded = False
+            for call in tuple(self.calls.values()):
+                self.give_back(call)
+        self.crowded = crowded
+        self.let_in()
+
+    def let_in(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for each in waiters:
+            if not each.done():
+                each.set_result(None)
+
+    async def room(self) -> None:
+        """Return once some of what is queued was sent, or the connection is gone."""
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        self._waiters.append(waiter)
+        await waiter
+
+    def held_bytes(self) -> int:
+        """See `router.account.Holder`: its unsent answers."""
+        return self.queued + self.transport.get_write_buffer_size()
+
+    def queued_bytes(self, call: Inbound) -> int:
+        """Return how much of the call's answers is not sent."""
+        return self.unsent_bytes(call.id)
+
+    def unsent_bytes(self, stream_id: int) -> int:
+        """Return the same, by its stream."""
+        return 0 if self.ended else self.http.queued_body_size(stream_id)
+
+    def give_back(self, call: Inbound) -> None:
+        """The client may send as much again as was taken of the call, unless it is to wait."""
+        if self.ended or not call.unread_bytes or (call.reading and (self.crowded or call.held_back)):
+            return
+        size, call.unread_bytes = call.unread_bytes, 0
+        try:
+            self.http.acknowledge_received_data(size, call.id)
+        except NGH2Error:
+            return
+        self._touch()

@@ -1,0 +1,161 @@
+"""What becomes of a ModelInfer call, for either server: its message to a call of the core, a reply to bytes.
+
+Nothing in here waits but `open`, for what is too much work for the event loop.
+"""
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from router.auth.identity import Identity
+from router.bulk.pool import Bulk
+from router.bulk.requests import open_rpc
+from router.explanation import Lines, completed_lines
+from router.oip import (
+    ACCURACY_FIELD,
+    CACHE_FIELD,
+    TIER_FIELD,
+    TIMEOUT_FIELD,
+    control_cache,
+    find_model,
+    stated_timeout_us,
+    tighten,
+)
+from router.outcomes import ANSWERS
+from router.promises import promise
+from router.rpc.calls import Calls
+from router.tensors.compression import coding_of_message
+from router.tensors.decoded import MODEL_VERSION, Decoded
+from router.tensors.errors import RequestError
+from router.tensors.messages import SMALL_BYTES, Outline, outline
+from router.tensors.proto import check_besides, decode, encode, key_of, parse, recall
+from serving.ports import Call, Reply, Serving
+from serving.specs import Limits, ServedModel
+from serving.vocabulary import DRAINING
+
+EXPIRY_GRACE_US: Final = 10_000
+"""A call that its client ends this close to its deadline ended by that deadline: the client's timer
+and ours fire together, and grpc rounds the timeout that it sends up by as much as 1 %."""
+
+
+class Asked(NamedTuple):
+    """A call beside its message. `remaining_s`: until its deadline, None without one; `began_us`: when it
+    came; `arrived_us`: when its whole message was there."""
+
+    fields: Mapping[str, str]
+    tenant: str
+    identity: Identity | None
+    remaining_s: float | None
+    began_us: int
+    arrived_us: int
+
+
+class Inferences:
+    """Reads and answers; both count what they refuse and complete."""
+
+    def __init__(self, serving: Serving, calls: Calls, limits: Limits) -> None:
+        self._serving = serving
+        self._calls = calls
+        self._limits = limits
+        self.bulk = Bulk(limits)
+
+    def is_bulk(self, raw: bytes) -> bool:
+        """Return whether the message is to be opened first: it is compressed, or has many typed contents."""
+        if coding_of_message(raw):
+            return True
+        if len(raw) <= SMALL_BYTES:
+            return False
+        try:
+            return not outline(raw, self._limits).raw
+        except RequestError:
+            return False  # `read` finds the same, and counts it
+
+    async def open(self, raw: bytes, asked: Asked) -> bytes:
+        """Return the message inflated, and with raw contents in place of many typed ones: these take over a
+        millisecond to read. RequestError, already counted."""
+        name = ""
+        try:
+            raw = await open_rpc(self.bulk, raw)
+            found = outline(raw, self._limits)
+            name = found.name
+            if found.besides > SMALL_BYTES and not found.raw:
+                model = self._model(name, "", asked.identity)
+                self.bulk.admit(len(raw))
+                raw = await self.bulk.run("unfold_rpc", len(raw), raw, model, self._limits)
+        except RequestError as error:
+            self._serving.refused(name, error.outcome, asked.tenant)
+            raise
+        return raw
+
+    def read(self, raw: bytes, asked: Asked) -> Decoded:
+        """Return the request, whose call is ready for the core. RequestError, already counted."""
+        fields, tenant, name = asked.fields, asked.tenant, ""
+        try:
+            found = outline(raw, self._limits)
+            name = found.name
+            key = key_of(raw, found)
+            plan = recall(key, self._limits)
+            if plan is not None and plan.model is self._serving.models.get(name) and not self._stopping():
+                self._calls.check_model(asked.identity, name)
+                decoded = plan.take(raw, found)
+            else:
+                decoded = self._parsed(raw, found, key, asked.identity)
+            call = decoded.call
+            call.arrived_us = asked.arrived_us
+            call.tenant = tenant
+            _take_deadlines(call, asked.remaining_s, fields)
+            tier = self._serving.tenants[tenant].tier
+            if tier or decoded.stated is not None or fields:
+                promise(decoded, fields.get(TIER_FIELD, ""), fields.get(ACCURACY_FIELD, ""), tier)
+            self._calls.check_tier(asked.identity, call.objective.tier, tier)
+            if CACHE_FIELD in fields:
+                control_cache(call, fields[CACHE_FIELD])
+        except RequestError as error:
+            self._serving.refused(name, error.outcome, tenant)
+            raise
+        return decoded
+
+    def _parsed(
+        self, raw: bytes, found: Outline, key: tuple[bytes, int] | None, identity: Identity | None
+    ) -> Decoded:
+        check_besides(found)
+        request, apart = parse(raw, found)  # of a large one its raw contents apart
+        if self._stopping():
+            raise RequestError(DRAINING, ANSWERS[DRAINING].sentence)
+        return decode(
+            request, self._model(found.name, request.model_version, identity), self._limits, apart, key
+        )
+
+    def _stopping(self) -> bool:
+        return self._calls.stopping.is_set()
+
+    def write(self, decoded: Decoded, reply: Reply, asked: Asked) -> tuple[bytes, Lines]:
+        """Return a completed call's answer as bytes, and what it says of itself."""
+        call, serving = decoded.call, self._serving
+        answer = encode(decoded, reply)
+        lines = completed_lines(reply, call.due_us, asked.began_us, serving.now_us())
+        if reply.answered_us:
+            made_us = serving.now_us() - reply.answered_us
+            serving.answered(call.model.name, reply, asked.arrived_us - asked.began_us, made_us)
+        return answer, lines
+
+    def _model(self, name: str, version: str, identity: Identity | None) -> ServedModel:
+        self._calls.check_model(identity, name)
+        return find_model(self._serving, name, version or MODEL_VERSION)
+
+
+def is_expiring(call: Call, now_us: int) -> bool:
+    """Return whether a call whose client gives it up ends by its deadline: the core ends it then by itself,
+    and counts it as late, not as cancelled."""
+    if call.timeout_us is None:
+        return False
+    left_us = call.arrived_us + call.timeout_us - now_us
+    return left_us <= EXPIRY_GRACE_US + call.timeout_us // 100
+
+
+def _take_deadlines(call: Call, remaining_s: float | None, fields: Mapping[str, str]) -> None:
+    """The tightest of the call's `timeout` parameter, x-request-timeout-ms and the gRPC deadline."""
+    if remaining_s is not None:
+        tighten(call, remaining_s * 1e6)
+    stated = fields.get(TIMEOUT_FIELD)
+    if stated is not None:
+        tighten(call, stated_timeout_us(stated))
