@@ -19,8 +19,8 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def start() -> bytes:
-    """Return what a client begins with; its table of header fields is empty (SETTINGS_HEADER_TABLE_SIZE of
-    0), so that answers state each field."""
+    """Return the bytes a client begins with. Its table of header fields is empty (SETTINGS_HEADER_TABLE_SIZE
+    of 0), so that answers state each field."""
     return PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 1, 0))
 
 
@@ -50,7 +50,7 @@ def literal(name: bytes, value: bytes, *, kept: bool = False) -> bytes:
 
 
 def _length(text: bytes) -> bytes:
-    """Of a text without Huffman's code: seven bits, then seven more in each byte."""
+    """Return the length of a text without Huffman's code: seven bits, then seven more in each byte."""
     if len(text) < 127:
         return bytes((len(text),))
     found, rest = bytearray((127,)), len(text) - 127
@@ -67,12 +67,12 @@ def message(stream: int, body: bytes, *, stated: int | None = None, end: bool = 
 
 
 def goaway(text: bytes) -> bytes:
-    """Return the client leaves, and says so."""
+    """Return the frame by which the client says that it leaves."""
     return frame(GOAWAY, 0, 0, struct.pack(">II", 0, 2) + text)
 
 
 def frames(received: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    """Kind, flags, stream and payload of each whole frame."""
+    """Yield the kind, flags, stream and payload of each whole frame."""
     while len(received) >= 9:
         length = int.from_bytes(received[:3], "big")
         if len(received) < 9 + length:

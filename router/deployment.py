@@ -81,8 +81,8 @@ class GatewayServer:
     """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
 
     def __init__(self, settings: Settings, filed: Settings, say: Say, keys: Sequence[KeySpec] = ()) -> None:
-        """`settings`: in force; `filed`: what penstock.yaml says; `say`: tells who looks on; `keys`: those
-        that its keys file lists."""
+        """Build the gateway and its parts. `settings`: in force; `filed`: what penstock.yaml says; `say`:
+        prints a line for onlookers; `keys`: the keys in its keys file."""
         self._settings = settings
         models, server, limits = settings.models, settings.server, settings.limits
         tenants = [tenant.name for tenant in settings.tenants]
@@ -131,7 +131,7 @@ class GatewayServer:
         return self._changes.address
 
     def _make_edges(self, server: ServerSettings, limits: Limits, selecting: SelectingServing) -> None:
-        """The servers, what they offer, and their watch."""
+        """Make the servers, the routes that they offer, and the watch over them."""
         release, statistics = version("penstock"), self._telemetry.statistics
         app = create_app(
             self.serving,
@@ -189,7 +189,7 @@ class GatewayServer:
         return door
 
     def _count_memory(self) -> None:
-        """One account over all edges."""
+        """Count the memory of all edges in one account."""
         account = self._rest.account
         account.count("calls", self.gateway.held_bytes)
         account.count("bulk", lambda: self._bulk.held_bytes)
@@ -197,7 +197,7 @@ class GatewayServer:
         self._bulk.level = lambda: account.level
 
     def _take_models(self) -> None:
-        """The models are others than before."""
+        """Tell telemetry and the REST server that the models have changed."""
         models = self.gateway.models
         for name in self._known - models.keys():
             self._telemetry.retire(name)
@@ -268,7 +268,8 @@ class GatewayServer:
     def _add_status(self, app: FastAPI) -> None:
         @app.get("/v2/status", tags=["operation"])
         async def status() -> JSONResponse:
-            """Models, replicas, slices and counters of this moment; `penstock status` shows them."""
+            """Return the models, replicas, slices and counters of this moment; `penstock status` shows
+            them."""
             return JSONResponse(await self._describe())
 
     def _explain(self, model: ServedModel) -> Explanation:
@@ -345,7 +346,7 @@ class GatewayServer:
         }
 
     def _cached(self, model: ServedModel) -> CacheStatus | None:
-        """Return what is to be said of its kept answers."""
+        """Return the status of the model's kept answers."""
         worth = self._cache.worth if self._cache is not None else {}
         return cache_status(model, worth, self._telemetry.asked(model.name), self.gateway.doubts)
 
@@ -475,8 +476,8 @@ class GatewayServer:
 
 @lru_cache(1000)
 def _kind(spec: SliceSpec) -> str:
-    """Return the kind of device that a slice is a share of; a GPU's own name where nobody has asked its
-    driver."""
+    """Return the kind of device that a slice is a share of; a GPU's own name if its driver has not been
+    asked."""
     try:
         return device_kind(spec)
     except ValueError:

@@ -29,7 +29,7 @@ Say = Callable[[str], None]
 
 
 class Operations:
-    """`settings`: in force; `filed`: what penstock.yaml says. `say`: tells an operator who looks on."""
+    """`settings`: in force; `filed`: what penstock.yaml says. `say`: prints a line for the operator."""
 
     def __init__(
         self, settings: Settings, filed: Settings, fleet: Fleet, gateway: Gateway, serving: Serving, say: Say

@@ -83,7 +83,7 @@ class Calls:
         self.answered.set()
 
     def use(self, account: Account) -> None:
-        """What the calls hold counts there; before the first call."""
+        """Count what the calls hold in this account; call this before the first call."""
         self._account = account
         account.count("messages", lambda: self._messages.bytes)
         account.count("grpc_answers", lambda: self._answers.bytes)
@@ -112,17 +112,17 @@ class Calls:
         return self._handler(_parsed(answer, request), count + probe * (count // PROBE_SHARE + 1), roles)
 
     def check_model(self, identity: Identity | None, model: str) -> None:
-        """RequestError (FORBIDDEN) where the caller may not use the model."""
+        """Raise RequestError (FORBIDDEN) if the caller may not use the model."""
         if self.guard is not None and identity is not None:
             self.guard.check_model(identity, model)
 
     def check_tier(self, identity: Identity | None, tier: str, own: str) -> None:
-        """RequestError (FORBIDDEN) where the caller may not ask for the tier; `own`: its tenant's."""
+        """Raise RequestError (FORBIDDEN) if the caller may not ask for the tier; `own`: its tenant's tier."""
         if self.guard is not None and identity is not None:
             self.guard.check_tier(identity, tier, own)
 
     def tenant(self, identity: Identity | None, fields: Mapping[str, str]) -> str:
-        """Whose call it is."""
+        """Return the tenant of the call."""
         return own_tenant(identity) or tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
 
     def identify(self, fields: Mapping[str, str], roles: Roles, counted: bool) -> Identity | None:
@@ -169,7 +169,7 @@ class Calls:
             self.answered.set()
 
     def submitted(self, call: object) -> None:
-        """The core has the call, and counts its tensors from now on."""
+        """Note that the core has the call, and counts its tensors from now on."""
         self._messages.drop(call)
 
     def refused(self, metadata: Sequence[tuple[str, str]], outcome: Outcome, model: str = "") -> None:
@@ -344,7 +344,8 @@ async def _end_with_bug(context: Any) -> bytes:
 
 
 def fields_of(metadata: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-    """By key: of a repeated one the last, but of Cache-Control, tiers, floors and timeouts all, as a list."""
+    """Return the fields by key. Of a repeated field the last counts; but Cache-Control, tiers, floors and
+    timeouts all count, as a list."""
     fields = dict(metadata)
     if len(fields) < len(metadata):
         for each in (CACHE_FIELD, TIER_FIELD, ACCURACY_FIELD, TIMEOUT_FIELD):

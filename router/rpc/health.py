@@ -44,7 +44,7 @@ class Health:
         self._watchers = 0
 
     def look(self) -> None:
-        """Readiness may have changed: tell the watchers of each service of which it has."""
+        """Tell the watchers of each service with changed readiness."""
         for service, each in self._watched.items():
             status = self.status(service)
             if status != each.status:
@@ -53,13 +53,13 @@ class Health:
                 each.changed = asyncio.Event()
 
     def end(self) -> None:
-        """The edge is stopping: every Watch hears of it and ends."""
+        """Tell every Watch that the edge is stopping, so that it ends."""
         self.look()
         for each in self._watched.values():
             each.changed.set()
 
     def status(self, service: str) -> int:
-        """Of the gateway or of a model, as a ServingStatus."""
+        """Return the ServingStatus of the gateway or of a model."""
         if service in self._own:
             ready = self._serving.ready
         elif service in self._serving.models:
@@ -71,7 +71,7 @@ class Health:
         )
 
     def handlers(self) -> dict[str, Any]:
-        """By path."""
+        """Return the handlers by path."""
         watch = grpc.stream_stream_rpc_method_handler(self._watch)
         check = self._calls.unary(self._check, health_pb2.HealthCheckRequest, ANYBODY, probe=True)
         return {f"/{HEALTH_SERVICE}/Check": check, f"/{HEALTH_SERVICE}/Watch": watch}

@@ -113,7 +113,7 @@ def load_settings(path: Path, rehearse: bool = False) -> Settings:
 
 
 def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Findings]:
-    """As load_settings, with the findings, which know the place of every value."""
+    """Return the settings as load_settings does, with the findings, which know the place of every value."""
     findings = Findings(read_document(path), rehearse)
     file = findings.parse(GatewayFile)
     if not isinstance(findings.document.value, dict):
@@ -167,7 +167,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
 def _read_models(
     findings: Findings, tiers: Sequence[Needs], slices: Sequence[SliceSpec], scaling: ScalingSpec
 ) -> list[ServedModel | None]:
-    """`models:`, each for itself and beside the others; None for one that is faulty."""
+    """Return `models:`, each checked alone and beside the others; None for a faulty model."""
     entries = findings.document.at(("models",))
     count = len(entries) if isinstance(entries, list) else 0
     models: list[ServedModel | None] = []
@@ -193,18 +193,18 @@ def read_served(document: Document, index: int) -> ServedModel:
 
 
 def read_server(document: Document) -> ServerSettings:
-    """`server:` of a sound document: what the file says, whatever the command line did."""
+    """Return `server:` of a sound document: what the file says, whatever the command line did."""
     return _read_server(Findings(document))
 
 
 def read_door(document: Document) -> AdminSettings:
-    """`admin:` of a sound document, likewise."""
+    """Return `admin:` of a sound document: what the file says."""
     findings = Findings(document)
     return read_admin(findings, _ports(_read_server(findings)))
 
 
 def read_logs(document: Document) -> LogSettings:
-    """`logging:` of a sound document, likewise."""
+    """Return `logging:` of a sound document: what the file says."""
     return read_logging(Findings(document))
 
 
@@ -236,7 +236,7 @@ def _read_profiles(findings: Findings) -> ProfilesSection:
 
 
 def _read_cache(findings: Findings, limits: Limits) -> CacheSpec | None:
-    """`cache:`, with a warning where it and clients may take more than leaves room for all else."""
+    """Return `cache:`; warn if the cache and clients may take more than leaves room for all else."""
     cache = read_cache(findings)
     usable_bytes = usable_memory_bytes()
     kept_bytes = 0 if cache is None else cache.memory_bytes

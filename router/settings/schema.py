@@ -321,8 +321,8 @@ class ReplicasSection(Section):
 
 
 class DeviceSection(Section):
-    """An entry of `devices:`; what is left out is this machine's, `divide` what goes with the kind,
-    `price` that of `prices:`."""
+    """An entry of `devices:`; what is left out is this machine's. `divide` defaults to what goes with the
+    kind, `price` to the price in `prices:`."""
 
     name: Name
     kind: Name | None = None

@@ -145,7 +145,8 @@ def unfold(message: bytes, model: ServedModel, limits: Limits) -> bytes:
 
 
 def check_besides(found: Outline) -> None:
-    """TOO_LARGE where a request whose tensors are raw says more besides them than can be read at once."""
+    """Raise RequestError (TOO_LARGE) if a request with raw tensors says more besides them than can be read at
+    once."""
     if found.besides > SMALL_BYTES:
         raise too_large(
             f"the request has {found.besides} bytes besides its tensors; at most {SMALL_BYTES} are accepted"
@@ -242,7 +243,7 @@ def _only_raw(inputs: Any, raw: Any) -> None:
 
 
 def _typed(claim: ClaimedInput, contents: Any) -> bytes:
-    """Return the raw form of typed contents, whose number of elements has to be that of the shape."""
+    """Return the raw form of typed contents; they must have as many elements as the shape says."""
     datatype = claim.datatype
     elements = prod(claim.shape)
     tag = _PACKED.get(datatype)
@@ -272,7 +273,8 @@ def _typed(claim: ClaimedInput, contents: Any) -> bytes:
 
 
 def _same_size(claim: ClaimedInput, parameters: Mapping[str, object], size: int) -> None:
-    """Some clients repeat here what they say over REST."""
+    """Raise RequestError if the binary_data_size that some clients repeat here, as over REST, differs from
+    the data."""
     stated = parameters.get("binary_data_size", size)
     if stated != size:
         raise bad_input(
@@ -309,7 +311,7 @@ def _classes(entry: Any) -> int:
 
 
 def _values(parameters: Any) -> Mapping[str, object]:
-    """Request parameters as plain values; one without a value reads None."""
+    """Return the request parameters as plain values; a parameter without a value reads None."""
     values: dict[str, object] = {}
     for name, parameter in parameters.items():
         kind = parameter.WhichOneof("parameter_choice")
