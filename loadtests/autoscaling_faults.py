@@ -209,7 +209,7 @@ def replicas(there: Living) -> Mapping[str, Any]:
 
 
 def _struck(scenario: Scenario, there: Living, fault: Fault) -> None:
-    """Strike, and wait until the count is right again."""
+    """Strike, and wait until the replica count is right again."""
     scenario.strike(there, fault)
     right_s = 0.0
 

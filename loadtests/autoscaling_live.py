@@ -117,10 +117,11 @@ def main() -> int:
 
 
 def learn(cast: Cast, profiles: Path) -> Known:
-    """Return what the variants can do, and what is needed to judge their answers.
+    """Return the capabilities of the variants, and the data needed to judge their answers.
 
-    A gateway that has the model everywhere tells it. A gateway that scales the model then makes tables of
-    what replicas carry. Profiles and tables are there for all that follow. Errors as in `gateway.started`.
+    A gateway with the model everywhere supplies the data. A gateway that scales the model then makes the
+    tables of replica capacity. Profiles and tables are ready for all later gateways. Raises the errors of
+    `gateway.started`.
     """
     with serving(cast, PEAK, profiles) as gateway:
         known = cast.known(gateway, Place(0, 1, profiles))

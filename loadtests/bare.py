@@ -112,8 +112,8 @@ def loaded(model: str, core: int) -> Iterator[BareModel]:
 
 
 def read_spec(folder: Path) -> ModelSpec:
-    """Return what loading the model takes, from its model.yaml. Raises ValueError if its cost depends on the
-    content."""
+    """Return the specification that loading the model needs, from its model.yaml. Raises ValueError if the
+    file is missing or if the model's cost depends on the content."""
     file = folder / "model.yaml"
     if not file.is_file():
         raise ValueError(f"{folder.name!r} is no sample model: {file} is not there")

@@ -60,7 +60,7 @@ def _rates(axes: "Axes", summary: Summary) -> None:
 
 
 def _outcomes(axes: "Axes", summary: Summary) -> None:
-    """Stack the outcomes upwards from what was answered in time; of the others the most frequent comes
+    """Stack the outcomes from the bottom: first the answers in time, then the others, the most frequent
     first."""
     answered = [one for name in _ANSWERED for one in summary.outcomes if one.outcome == name]
     others = [one for one in summary.outcomes if one.outcome not in _ANSWERED]

@@ -26,7 +26,7 @@ class Question(Protocol):
         ...
 
     def fault(self, answer: Answer) -> str:
-        """Return what is wrong with an answer 200, or "" if it is right."""
+        """Return the fault of an answer 200, or "" if it is right."""
         ...
 
 

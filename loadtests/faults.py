@@ -84,7 +84,7 @@ class Row:
         return post("/v2/models/poisonable/infer", header + raw, headers)
 
     def fault(self, answer: Answer) -> str:
-        """Return what is wrong with the answer: anything but every number doubled."""
+        """Return the fault of the answer, or "" if it has every number doubled."""
         raw = answer.body[int(answer.headers.get("inference-header-content-length", len(answer.body))) :]
         expected = struct.pack("<4f", *(2 * number for number in self.numbers))
         return "" if raw == expected else f"{raw.hex()}, expected {expected.hex()}"
@@ -217,7 +217,7 @@ def judge(scenario: Scenario, client: Client, fault: Fault | None, whole: bool) 
 
 
 def _answers(client: Client) -> list[str]:
-    """Return what is wrong with any answer, and why the run cannot be judged."""
+    """Return the faults of all answers, and the reasons that make the run impossible to judge."""
     counts = _count(client.sent)
     broken = [f"{number} x {what}" for what, number in counts.items() if what.startswith((NO_ANSWER, WRONG))]
     if client.surplus_bytes:

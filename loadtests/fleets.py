@@ -47,10 +47,10 @@ def fleet(demands: Iterable[Demand], devices: int) -> PlacementProblem:
 
 
 def measured(folder: Path) -> Models:
-    """Return what was measured, by size of instance and processes on it.
+    """Return the measured options, by size of instance and processes on it.
 
-    Throughput there is for one process, 0 if memory ran out. Latency there is rounded to milliseconds, so it
-    is rows / throughput here.
+    The files give the throughput of one process, 0 if memory ran out. Their latency is rounded to
+    milliseconds, so this uses rows / throughput instead.
     """
     found: dict[str, list[Option]] = {}
     for file in sorted((folder / "prof_data").glob("*.csv")):

@@ -21,7 +21,7 @@ Found = Mapping[str, float | bool]
 
 
 def main() -> int:
-    """Return 0; what a GPU refuses is told, not failed."""
+    """Run the work of a GPU client. Return 0; it reports what a GPU refuses instead of failing."""
     work, amount = sys.argv[1], float(sys.argv[2])
     torch = _torch()
     cuda = torch is not None and torch.cuda.is_available()

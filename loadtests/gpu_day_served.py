@@ -31,7 +31,7 @@ BACK_S = 60.0
 
 
 def doctor(_site: Site) -> Outcome:
-    """`penstock doctor` finds no fault."""
+    """Check that `penstock doctor` finds no fault."""
     ended = _ran("router.cli", "doctor", "--json")
     if not ended.stdout.strip():
         return Outcome(Status.FAILED, f"it printed nothing: {_last(ended)}")
@@ -43,7 +43,7 @@ def doctor(_site: Site) -> Outcome:
 
 
 def inventory(_site: Site) -> Outcome:
-    """NVML and nvidia-smi say the same of each GPU."""
+    """Check that NVML and nvidia-smi agree on each GPU."""
     found = take_inventory()
     if not found.gpus:
         return Outcome(Status.FAILED, f"there is no GPU: {found.reason}")
@@ -73,7 +73,7 @@ def _described(gpu: Gpu) -> str:
 
 
 def profile(site: Site) -> Outcome:
-    """`penstock profile` measures a model on several shares."""
+    """Check that `penstock profile` measures a model on several shares."""
     model = site.models[0]
     options = ["--device", site.device, "--shares", SHARES, "--profiles", str(site.folder / "profiles")]
     ended = _ran("router.cli", "profile", model, *options, "--point-seconds", "0.3", "--allow-noise")
@@ -83,14 +83,14 @@ def profile(site: Site) -> Outcome:
 
 
 def serving(site: Site) -> Outcome:
-    """A gateway with two MPS slices answers an open loop."""
+    """Check that a gateway with two MPS slices answers an open loop."""
     with served(_settings(site)) as gateway:
         report = _load(site, gateway)
     return _told(report, "on two slices of 50 %")
 
 
 def killed(site: Site) -> Outcome:
-    """A worker under MPS is killed under load: each request ends once, and the worker comes back."""
+    """Kill a worker under MPS under load: each request ends once, and the worker comes back."""
     with served(_settings(site)) as gateway:
         killed_s = KILLED_AT * site.seconds
         name, pid = _slices(gateway)[0]
@@ -109,7 +109,7 @@ def killed(site: Site) -> Outcome:
 
 
 def sharing(site: Site) -> Outcome:
-    """Two models on shares, in turns, and alone (`loadtests.gpu_sharing`)."""
+    """Run two models on shares, in turns, and alone (`loadtests.gpu_sharing`)."""
     if len(site.models) < 2:
         raise SkippedError("--models names one model; this step takes two")
     file = site.folder / "sharing.json"
@@ -146,7 +146,7 @@ def _load(site: Site, gateway: Gateway) -> Report:
 
 
 def _told(report: Report, where: str) -> Outcome:
-    """Return the outcome of a run: each request has to end with an answer."""
+    """Return the outcome of a run: each request must end with an answer."""
     total = report.total
     figures: dict[str, Figure] = {f"{one.outcome}, requests": float(one.count) for one in total.outcomes}
     for one in report.loads:

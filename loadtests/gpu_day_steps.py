@@ -61,7 +61,7 @@ class Site:
 
 @contextmanager
 def opened(site: Site, kind: str) -> Iterator[Actuator]:
-    """The actuator of a kind of share. SkippedError where the device has no such shares."""
+    """Yield the actuator of a kind of share. Raises SkippedError if the device has no such shares."""
     visible, inventory = site.visible()
     try:
         actuator = device_actuator(kind, visible, inventory)
@@ -105,7 +105,7 @@ class Client:
 
 
 def clients(site: Site) -> Outcome:
-    """Programs with a share are clients of its daemon."""
+    """Check that programs with a share are clients of its daemon."""
     with opened(site, "mps") as mps, ExitStack() as stack:
         daemon = _percentages(mps).daemon
         settings = [mps.open(site.spec(name, Share("mps", 50.0))) for name in ("a", "b")]
@@ -119,7 +119,7 @@ def clients(site: Site) -> Outcome:
 
 
 def caps(site: Site) -> Outcome:
-    """A slice of few per cent computes less than one of all."""
+    """Check that a slice of a few per cent computes less than a slice of the whole device."""
     rates = {}
     with opened(site, "mps") as mps:
         for percent in (100, 50, 25):
@@ -132,7 +132,7 @@ def caps(site: Site) -> Outcome:
 
 
 def memory(site: Site) -> Outcome:
-    """A slice gets memory up to its limit, and no more."""
+    """Check that a slice gets memory up to its limit, and no more."""
     with opened(site, "mps") as mps:
         setting = mps.open(site.spec("s", Share("mps", 50.0), LIMIT_MIB << 20))
         got = {}
@@ -144,7 +144,7 @@ def memory(site: Site) -> Outcome:
 
 
 def quit_with_clients(site: Site) -> Outcome:
-    """A daemon ends while it has clients, and leaves nothing."""
+    """Check that a daemon with clients ends, and leaves nothing behind."""
     with opened(site, "mps") as mps:
         daemon = _percentages(mps).daemon
         with Client(mps.open(site.spec("s", Share("mps", 50.0))), "hold") as client:
@@ -157,7 +157,7 @@ def quit_with_clients(site: Site) -> Outcome:
 
 
 def partitions(site: Site) -> Outcome:
-    """Static partitions are made, listed and removed."""
+    """Check that static partitions are made, listed and removed."""
     with opened(site, "sm") as sm:
         names = [
             dict(sm.open(site.spec(name, Share("sm", 1.0))).environment)["CUDA_MPS_SM_PARTITION"]
@@ -169,7 +169,7 @@ def partitions(site: Site) -> Outcome:
 
 
 def instances(site: Site) -> Outcome:
-    """An instance is made beside the others, is listed by NVML, and is destroyed again."""
+    """Check that an instance is made beside the others, is listed by NVML, and is destroyed again."""
     if not site.recut:
         raise SkippedError("--recut is not given: this step makes a MIG instance and destroys it")
     gpu = next((gpu for gpu in take_inventory().gpus if gpu.mig), None)
@@ -196,7 +196,7 @@ def instances(site: Site) -> Outcome:
 
 
 def turns(site: Site) -> Outcome:
-    """Two programs on all of a GPU compute as much together as one alone."""
+    """Check that two programs on all of a GPU compute together as much as one program alone."""
     with opened(site, "time") as time_slices:
         setting = time_slices.open(site.spec("s", Share("time", 1.0)))
         with Client(setting, "rate", RATE_S) as client:
@@ -210,7 +210,7 @@ def turns(site: Site) -> Outcome:
 
 
 def copies(site: Site) -> Outcome:
-    """Copies of page-locked memory are faster, and both ways at once faster still."""
+    """Check that copies of page-locked memory are faster than others, and both ways at once faster still."""
     with opened(site, "time") as time_slices:
         setting = time_slices.open(site.spec("s", Share("time", 1.0)))
         with Client(setting, "copies", COPIES) as client:

@@ -19,8 +19,8 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def start() -> bytes:
-    """Return the bytes a client begins with. Its table of header fields is empty (SETTINGS_HEADER_TABLE_SIZE
-    of 0), so that answers state each field."""
+    """Return the first bytes of a client. Its table of header fields is empty (SETTINGS_HEADER_TABLE_SIZE of
+    0), so that answers state each field."""
     return PREFACE + frame(SETTINGS, 0, 0, struct.pack(">HI", 1, 0))
 
 

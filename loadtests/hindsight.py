@@ -80,8 +80,8 @@ def estimates(profile: Profile, by_tokens: Callable[[Padded], float]) -> list[Es
 
 
 def fit_tokens(batches: Sequence[Padded]) -> Callable[[Padded], float]:
-    """Fit compute by relative least squares over rows, padded tokens and the square of the tokens in a
-    row."""
+    """Fit the compute time by relative least squares, over the rows, the padded tokens and the square of the
+    tokens in a row."""
 
     def terms(batch: Padded) -> list[float]:
         each = batch.padded / batch.rows

@@ -93,7 +93,7 @@ class Core:
         return 1
 
     def submit(self, call: Call, deliver: Callable[[Reply], None]) -> int:
-        """Deliver a completed reply at once (part of Serving)."""
+        """Deliver a completed reply immediately (part of Serving)."""
         reply = Reply(COMPLETED)
         reply.outputs, reply.variant, reply.batch_rows = self.outputs, call.model.answering_variant, 1
         self.completed += 1

@@ -123,8 +123,8 @@ class Living:
         return outcome if outcome is not None and outcome["id"] == move else None
 
     def placement(self) -> Mapping[str, Any]:
-        """Return what is in force, and how far a move is. Raises ConnectionError if the gateway does not
-        answer."""
+        """Return the current placement and the progress of a move. Raises ConnectionError if the gateway does
+        not answer."""
         status, told = self.ask("GET", "/v2/placement")
         if status != 200:
             raise ConnectionError(f"GET /v2/placement answers {status}: {told}")

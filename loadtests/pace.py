@@ -38,7 +38,8 @@ class FineAlarm:
         self._loop.add_reader(self._timer, self._run)
 
     def set(self, at_ns: int) -> None:
-        """Ring at this instant of `time.monotonic_ns`, instead of the one set before; if past, at once."""
+        """Set the alarm to this instant of `time.monotonic_ns`, in place of the previous one; a past instant
+        rings immediately."""
         instant = _Timespec(at_ns // 1_000_000_000, at_ns % 1_000_000_000)
         setting = _Setting(_Timespec(0, 0), instant)
         if _LIBC.timerfd_settime(self._timer, _TFD_TIMER_ABSTIME, ctypes.byref(setting), None):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # only where a picture is asked for
 
 
 def png(name: str) -> Path:
-    """Read an option that names a picture, before the run whose picture it is."""
+    """Read an option that names a picture, before the run that draws it."""
     if find_spec("matplotlib") is None:
         raise argparse.ArgumentTypeError(
             "matplotlib is not installed; try `pip install -e '.[dev]'`, or leave the option out"

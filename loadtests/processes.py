@@ -57,7 +57,8 @@ def children(pid: int) -> list[int]:
 
 
 def workers_of(gateway: int) -> list[int]:
-    """Return the worker processes of a gateway, without spares: its children are their keepers."""
+    """Return the worker processes of a gateway, without spares. The gateway's children are the keepers of its
+    workers."""
     lines = {pid: command_line(pid) for pid in children(gateway)}
     keepers = [pid for pid, line in lines.items() if "serving.worker" in line and f"+{SPARE} " not in line]
     return [pid for keeper in keepers for pid in children(keeper) if "serving.worker" in command_line(pid)]

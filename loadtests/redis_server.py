@@ -52,11 +52,11 @@ class RedisServer:
             self._process = None
 
     def pause(self) -> None:
-        """Pause the server (SIGSTOP): it answers nothing, and refuses nothing."""
+        """Stop the server (SIGSTOP): it answers nothing, and refuses nothing."""
         self._send(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Resume the server (SIGCONT): it goes on with what it was sent meanwhile."""
+        """Continue the server (SIGCONT): it handles the requests that came meanwhile."""
         self._send(signal.SIGCONT)
 
     def _send(self, number: signal.Signals) -> None:

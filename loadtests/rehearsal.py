@@ -35,7 +35,7 @@ SLO_BATCHES = 3
 
 
 def main() -> int:
-    """0 where every point is as near as promised, 1 where not, 2 where nothing could be run."""
+    """Return 0 if every point is as near as promised, 1 if not, 2 if nothing could run."""
     asked = _arguments()
     try:
         with tempfile.TemporaryDirectory(prefix="penstock-rehearsal-") as folder:

@@ -82,7 +82,7 @@ class Outcome:
 
 
 def main() -> int:
-    """0 where every service kept its SLO, 1 where not, 2 where nothing could be run."""
+    """Return 0 if every service kept its SLO, 1 if not, 2 if nothing could run."""
     asked = _arguments()
     outcomes = []
     try:

@@ -110,8 +110,8 @@ class _Arrivals:
 
 
 def summarise(record: Record, promises: Sequence[Promise], span_s: float, client: ClientState) -> Report:
-    """Return the report of a finished run. `span_s` is the length of the arrivals' pattern; rates are over
-    it."""
+    """Return the report of a finished run. `span_s` is the length of the arrivals' pattern; rates are per
+    second of it."""
     due_ns = np.asarray(record.due_ns, np.int64)
     sent_ns = np.asarray(record.sent_ns, np.int64)
     owners = np.asarray(record.loads, np.int64)

@@ -50,11 +50,11 @@ Case = tuple[str, int, int, int]
 
 
 async def measure(rounds: int) -> dict[str, list[float]]:
-    """us of CPU a call of each round, by case. The first round warms up and is left out."""
+    """Return the us of CPU per call in each round, by case. The first round warms up and is left out."""
     core = Core()
 
     async def nothing(scope: object, receive: object, send: object) -> None:
-        """An ASGI application that is never asked."""
+        """Stand in for an ASGI application that gets no requests."""
 
     rest = create_server(core, nothing, HOST, 0, Limits())
     servers = {
@@ -150,7 +150,7 @@ class RpcClient:
 
 
 def _ask(orders: Connection, cases: tuple[Case, ...]) -> None:
-    """ROUND calls for each order, which is the number of a case; None ends it."""
+    """Send ROUND calls for each order, which is the number of a case; None ends the loop."""
     clients = {case: _clients(case) for case in cases if case[2]}
     channels = {case: grpc.insecure_channel(f"{HOST}:{case[1]}") for case in cases if not case[2]}
     message = question()

@@ -157,7 +157,7 @@ def ending(status: int, reason: str, in_time: bool) -> str:
 
 
 def aims(points: Sequence[Point]) -> dict[str, bool]:
-    """Return what is promised of the valid points, and whether it was kept."""
+    """Return the promises about the valid points, and whether each was kept."""
     found = {}
     valid = [point for point in points if not point.voids]
     over = [point for point in valid if point.load >= OVERLOAD]

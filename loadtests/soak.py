@@ -76,7 +76,7 @@ class Tally:
             print(f"BROKEN: {what}", flush=True)
 
     def judged(self) -> list[str]:
-        """Return what was broken, including too few right answers of a client."""
+        """Return the broken promises, including clients with too few right answers."""
         found = list(self.broken)
         for client, endings in self.endings.items():
             found += [f"{client}: {endings[each]} {each}" for each in NEVER if endings[each]]
@@ -283,7 +283,7 @@ class Soak:
 
 
 def judge(soak: Soak) -> list[str]:
-    """Return what was broken, including growth."""
+    """Return the broken promises, including growth."""
     found = soak.tally.judged()
     for name, samples in soak.samples.items():
         late = samples[int(len(samples) * WARM_SHARE) :]

@@ -126,7 +126,7 @@ def treat(played: Played, number: int, part: Part) -> Treated:
 
 
 def promises(runs: Sequence[Run]) -> dict[str, bool]:
-    """Return what is promised of the runs that can be believed, and whether it was kept."""
+    """Return the promises about the valid runs, and whether each was kept."""
     kept = {}
     for run in runs:
         if run.voids:

@@ -89,7 +89,8 @@ class Listed(Steered):
         truth: Callable[[str, str, str, int], int],
         asked: Sequence[Arrival],
     ) -> None:
-        """`asked` in ascending order, by the places of `models`."""
+        """Create a listing data plane. `asked`: the arrivals in ascending order, by the places of
+        `models`."""
         self.ended: list[Ended] = []
         super().__init__(Site(tuple(models), ()), ToldDevice(truth), models, slices)
         self.ask(asked)

@@ -92,7 +92,7 @@ class DigitsQuestion:
         return post(self.path, self.body, self.headers)
 
     def fault(self, answer: Answer) -> str:
-        """Return what is wrong with the answer, or "" if it is right."""
+        """Return the fault of the answer, or "" if it is right."""
         if answer.status != 200:
             return f"status {answer.status}: {answer.body[:200]!r}"
         size = int(answer.headers.get("inference-header-content-length", len(answer.body)))
@@ -103,7 +103,8 @@ class DigitsQuestion:
 
 
 def digits_question(row: int = 0) -> DigitsQuestion:
-    """Return a held-out row, with the scores computed here in float64 from the stored weights."""
+    """Return a question of a held-out row, with the scores computed here in float64 from the stored
+    weights."""
     pixels = load_file(DIGITS / "heldout.safetensors")["pixels"][row].astype("<f4")
     weights = load_file(DIGITS / "linear.safetensors")
     logits = weights["0.weight"].astype(float) @ pixels + weights["0.bias"]

@@ -81,8 +81,11 @@ class GatewayServer:
     """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
 
     def __init__(self, settings: Settings, filed: Settings, say: Say, keys: Sequence[KeySpec] = ()) -> None:
-        """Build the gateway and its parts. `settings`: in force; `filed`: what penstock.yaml says; `say`:
-        prints a line for onlookers; `keys`: the keys in its keys file."""
+        """Build the gateway and its parts.
+
+        `settings`: the settings in force; `filed`: what penstock.yaml says; `say`: prints a line for
+        onlookers; `keys`: the keys in its keys file.
+        """
         self._settings = settings
         models, server, limits = settings.models, settings.server, settings.limits
         tenants = [tenant.name for tenant in settings.tenants]
@@ -351,7 +354,7 @@ class GatewayServer:
         return cache_status(model, worth, self._telemetry.asked(model.name), self.gateway.doubts)
 
     def _add_notices(self, slices: list[SliceStatus]) -> None:
-        """What was said of slices; of those too that are not held now. And which are rehearsed."""
+        """Add each slice's notice, also for slices that are not held now, and mark the rehearsed slices."""
         for each in slices:
             if self.fleet.control.slices[each["name"]].spec.rehearsed:
                 each["rehearsed"] = True

@@ -55,7 +55,7 @@ class DeviceBoard:
         self._watch.stop()
 
     async def _weigh(self, pid: int) -> int:
-        """Return what a worker holds on its GPU, with context and libraries."""
+        """Return the bytes that a worker holds on its GPU, with context and libraries."""
         return used_bytes(await self._watch.fresh(), pid)
 
     def _domain(self, slice_name: str) -> str:

@@ -66,8 +66,11 @@ class SocketFile:
 
 
 def _identity(path: Path) -> tuple[int, int, int] | None:
-    """Return the file's device, inode and time of making: a new file may have the inode of a deleted file.
-    Another mode or owner changes none of these, nor does a caller."""
+    """Return the file's device, inode and modification time; None if the file cannot be read.
+
+    A new file may have the inode of a deleted file, so the inode alone is not enough. A change of mode or
+    owner changes none of these, nor does a caller.
+    """
     try:
         about = path.lstat()
     except OSError:

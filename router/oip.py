@@ -85,7 +85,8 @@ def stated_timeout_us(stated: str) -> float:
 
 
 def control_cache(call: Call, stated: str) -> None:
-    """Apply what CACHE_FIELD says of kept answers: how old one may be, and whether this one may be kept.
+    """Apply what CACHE_FIELD says of kept answers: how old an answer may be, and whether this answer may be
+    kept.
 
     `max-age=N` takes answers of up to N seconds, `no-cache` none, `no-store` keeps none; the strictest
     counts. Other directives change nothing, as in RFC 9111, 5.2.3. Raises RequestError if N is no whole

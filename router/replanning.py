@@ -71,7 +71,8 @@ class Replanning:
         look: Callable[[], Awaitable[tuple[Status, Mapping[str, float]]]],
         job: Job = advise,
     ) -> None:
-        """`look` returns the gateway's status, and the present requests a second by model."""
+        """Take over replanning for the fleet. `look` returns the gateway's status, and the present requests a
+        second by model."""
         self.door = ""
         self.outcomes: Counter[str] = Counter(dict.fromkeys(OUTCOMES, 0))
         self._fleet = fleet
@@ -95,7 +96,7 @@ class Replanning:
             before.cancel()
 
     def describe(self) -> ProposalStatus | None:
-        """Return what is to be said of the latest plan; None once things have changed since it was made."""
+        """Return the status of the latest plan; None if things have changed since it was made."""
         if self._shown is None or self._facts() != self._shown[1]:
             return None
         return self._shown[0]

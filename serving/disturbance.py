@@ -43,14 +43,15 @@ class Disturbance:
 
 
 def check_apart(disturbances: Sequence[Disturbance]) -> None:
-    """ValueError where two of them overlap."""
+    """Raise ValueError if two of the disturbances overlap."""
     for before, after in pairwise(sorted(disturbances, key=lambda each: each.at_s)):
         if before.at_s + before.for_s > after.at_s:
             raise ValueError(f"two disturbances overlap at {after.at_s:g} s; let one end before")
 
 
 def slowed(at_s: float, for_s: float, factor: float) -> Disturbance:
-    """Batches take `factor` times as long. ValueError where the factor is not above 1."""
+    """Return a disturbance in which batches take `factor` times as long. Raises ValueError if the factor is
+    not above 1."""
     if not factor > 1:
         raise ValueError(f"a slow-down has a factor above 1, got {factor:g}")
     return Disturbance(at_s, for_s, 1 - 1 / factor)
@@ -62,7 +63,7 @@ def preempted(at_s: float, for_s: float, taken: float, stop_ms: tuple[float, flo
 
 
 def shared(at_s: float, for_s: float, neighbours: int = 1) -> Disturbance:
-    """So many busy programs share the slice's core fairly."""
+    """Return a disturbance in which `neighbours` busy programs share the slice's core fairly with it."""
     stop_ms = FAIR_STOP_MS * neighbours
     return Disturbance(at_s, for_s, neighbours / (neighbours + 1), (stop_ms, stop_ms))
 
@@ -130,7 +131,7 @@ def paces_of(disturbances: Sequence[Disturbance], rng: Uniform) -> list[Pace]:
 
 
 def _stops(each: Disturbance, start_us: float, end_us: float, rng: Uniform) -> list[tuple[float, float]]:
-    """Stops and what lies between them, which varies as they do."""
+    """Return the changes of speed: stops, and the times between them, which vary as the stops do."""
     low_us, high_us = (1000 * length_ms for length_ms in each.stop_ms)
     between = (1 - each.taken) / each.taken
     changes = []

@@ -46,7 +46,7 @@ def _uploads(count: int) -> Callable[[Gateway], str]:
 
 
 def _readers(count: int) -> Callable[[Gateway], str]:
-    """Return an attack: each of `count` clients asks for its 32 MB back and never reads."""
+    """Return an attack: `count` clients each ask for 32 MB back and never read."""
     entry = {"name": "INPUT0", "datatype": "UINT8", "shape": [1, _ANSWER_BYTES]}
     asked = {"binary_data_output": True}
     sized = entry | {"parameters": {"binary_data_size": _ANSWER_BYTES}}

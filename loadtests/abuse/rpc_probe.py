@@ -76,7 +76,7 @@ def asking(gateway: Gateway) -> Iterator[Seen]:
 
 
 def question() -> bytes:
-    """Return a ModelInferRequest for `simple`, made by hand: its two inputs are zeros."""
+    """Return a handmade ModelInferRequest for `simple`, with two inputs of zeros."""
     message = b"\x0a\x06simple"
     for name in (b"INPUT0", b"INPUT1"):
         tensor = b"\x0a\x06" + name + b"\x12\x05INT32\x1a\x02\x01\x10"

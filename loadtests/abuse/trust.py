@@ -65,7 +65,7 @@ def _learning() -> Iterator[Gateway]:
 
 
 def _guesses(gateway: Gateway) -> str:
-    """Guess query names by chance and near the client's own name, and use that name as another tenant."""
+    """Guess query names, at random and near the client's own name, and try that name as another tenant."""
     answer = ask(gateway, digits_question().request)
     name = answer.headers["x-penstock-query"]
     names = [f"{int(name, 16) + step:0{len(name)}x}" for step in range(-GUESSES // 4, GUESSES // 4) if step]

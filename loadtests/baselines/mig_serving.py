@@ -149,6 +149,6 @@ def _splits(names: Sequence[str], multisets: Sequence[Multiset]) -> tuple[Floats
 
 
 def _less(lacking: float, carried: float) -> float:
-    """Return what is still lacking once `carried` is taken off; a rest of at most NEAR is 0."""
+    """Return the demand still lacking after `carried` is taken off; a rest of at most NEAR is 0."""
     left = lacking - carried
     return left if left > NEAR else 0.0

@@ -79,7 +79,7 @@ def _price(pool: Pool, demand: Demand) -> float:
 
 
 def capacity(pool: Pool) -> float:
-    """Return what a device is divided into: its amount, or the compute slices of its largest instance."""
+    """Return the capacity of a device: its divided amount, or the compute slices of its largest instance."""
     if isinstance(pool.division, Parts):
         return pool.division.total
     return max((slices(each.name) for each in pool.division.geometry), default=0.0)

@@ -135,7 +135,7 @@ class Model:
         self._device, self._dtype = torch.device(device), dtype
 
     def predict(self, inputs: dict[str, np.ndarray], parameters: dict[str, Scalar]) -> dict[str, np.ndarray]:
-        """As `predict_device`, of arrays, for whoever has no tensors; the worker does not ask for it."""
+        """Predict from arrays instead of tensors, as `predict_device` does; the worker does not use it."""
         # Copies only what torch must not hold: an array that lies read-only in a buffer.
         pixels = torch.from_numpy(np.require(inputs["PIXELS"], requirements="CW")).to(self._device)
         return {"SCORES": self.predict_device({"PIXELS": pixels}, parameters)["SCORES"].cpu().numpy()}
@@ -143,7 +143,7 @@ class Model:
     def predict_device(
         self, inputs: dict[str, torch.Tensor], parameters: dict[str, Scalar]
     ) -> dict[str, torch.Tensor]:
-        """PIXELS UINT8 `[rows, 224, 224, 3]` to SCORES FP32 `[rows, 1000]`, each row a distribution."""
+        """Map PIXELS UINT8 `[rows, 224, 224, 3]` to SCORES FP32 `[rows, 1000]`, each row a distribution."""
         with torch.inference_mode():
             pixels = inputs["PIXELS"].permute(0, 3, 1, 2)
             normalised = pixels.float().sub_(self._mean).mul_(self._scale).to(self._dtype)
@@ -156,7 +156,7 @@ class Model:
 
 def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
     """Generate the weights (under a second). `options` name the "precision", of PRECISIONS, and the "device"
-    that computes, the CPU if not given. Raises KeyError for an unknown precision."""
+    that computes (the CPU by default). Raises KeyError for an unknown precision."""
     dtype = PRECISIONS[str(options["precision"])]
     with torch.inference_mode():
         return Model(folded(network()), dtype, str(options.get("device", "cpu")))

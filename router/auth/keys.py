@@ -61,5 +61,5 @@ class KeyFile:
 
 
 def hash_of(text: str) -> str:
-    """Return what the keys file holds for a key, in hexadecimal digits."""
+    """Return the hash that the keys file holds for a key, in hexadecimal digits."""
     return sha256(text.encode()).hexdigest()

@@ -99,7 +99,7 @@ def check_torch(build: TorchBuild | None, inventory: Inventory, settings: Settin
 
 
 def torch_build(file: Path | None = None) -> TorchBuild | None:
-    """Return what torch's version file says: importing torch takes seconds. None where there is no torch."""
+    """Return what torch's version file says, as importing torch takes seconds; None if there is no torch."""
     if file is None:
         found = importlib.util.find_spec("torch")
         if found is None or found.origin is None:

@@ -31,7 +31,7 @@ class Machine:
 
 
 def text(file: Path) -> str:
-    """Return what is in a small file; "" where it cannot be read."""
+    """Return the text of a small file; "" if it cannot be read."""
     return "\n".join(lines(file)).strip()
 
 

@@ -101,8 +101,11 @@ def slices_more(row_us: float, now: Explanation, room: float) -> int:
 
 
 def capacity(now: Explanation, promise: Promise, room: float) -> float:
-    """Return the rows a second that the lowest rungs of all slices carry together, at today's batch times, in
-    all the time there is. A rung that fits no two batches into its SLO counts with its present batches."""
+    """Return the rows a second that the lowest rungs of all slices carry together, at today's batch times,
+    using all their time.
+
+    A rung that fits no two batches into its SLO counts with its present batches.
+    """
     free = room / (now["load_share"] * now["slices"] * SECOND_US) if now["slices"] else 1.0
     lowest = [each["rungs"][-1] for each in promise["ladders"] if each["rungs"]]
     today = [(each["capacity_today"], each["row_us"]) for each in lowest]

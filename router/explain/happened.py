@@ -56,7 +56,10 @@ def _answered(answers: Mapping[str, int]) -> str:
 def _overloaded(
     counters: "Counters", was: "Counters | None", count: tuple[int, int], scope: str
 ) -> Iterator[str]:
-    """Answers of less good variants, and requests that had none; `count`: of those completed, and of all."""
+    """Yield lines on answers of less good variants and on requests without an answer.
+
+    `count`: the completed requests, and all requests.
+    """
     completed, asked = count
     downgrades = _less(counters["downgrades"], was["downgrades"] if was else {})
     if downgrades:
@@ -73,6 +76,6 @@ def _overloaded(
 
 
 def _less(counts: Mapping[str, int], was: Mapping[str, int]) -> dict[str, int]:
-    """Return what was added, the largest first; leave out what did not grow."""
+    """Return how much each count grew, the largest growth first; leave out counts that did not grow."""
     added = {name: count - was.get(name, 0) for name, count in counts.items()}
     return {name: added[name] for name in sorted(added, key=lambda each: -added[each]) if added[name]}

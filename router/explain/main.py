@@ -84,7 +84,7 @@ def read(model: str, url: str, key_env: str = KEY_ENV) -> Explanation:
 
 
 def promise_of(explained: Explanation, tier: str) -> Promise:
-    """Return what the tier is promised. Raises UnexplainedError if there is no tier of that name."""
+    """Return the tier's promise. Raises UnexplainedError if there is no tier of that name."""
     by_tier = {each["tier"]: each for each in explained["promises"]}
     if tier in by_tier:
         return by_tier[tier]

@@ -53,7 +53,7 @@ class _Flow(FlowControl):
         self.pause_reading()
 
     def let_go(self) -> None:
-        """Resume reading, as what was read is parsed."""
+        """Resume reading, as all that was read is parsed."""
         if self.behind:
             self.behind = False
             self.resume_reading()

@@ -21,7 +21,7 @@ class InferPaths:
         self.serve(models)
 
     def serve(self, models: Mapping[str, ServedModel]) -> None:
-        """Call these models from now on, and no others."""
+        """Serve these models from now on, and no others."""
         by_path: dict[bytes, ServedModel] = {}
         for name, model in models.items():
             path = f"/v2/models/{name}".encode()

@@ -112,8 +112,10 @@ class FastProtocol(Connection):
             self._count_silence()
 
     def _feed(self, data: bytes | memoryview) -> memoryview | None:
-        """Return what the parser has left if a request offers another protocol, else None. It is no copy:
-        each of many such requests would have a copy of all that follows it."""
+        """Feed the parser; return what it leaves if a request offers another protocol, else None.
+
+        The result is no copy: otherwise each of many such requests would copy all that follows it.
+        """
         if not data or self.refused:
             return None
         try:
@@ -178,8 +180,10 @@ class FastProtocol(Connection):
         self.parsing = BODY
 
     def _identify(self, guard: KeyGuard, model: ServedModel, fields: Fields) -> Identity:
-        """Return the caller of an inference, before any of its body is read; refuse a caller that may not
-        call it."""
+        """Return the caller of an inference before any of its body is read.
+
+        Refuses a caller that may not call the model.
+        """
         identity: Identity | None = None
         try:
             identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))
@@ -282,7 +286,7 @@ class FastProtocol(Connection):
         self.refuse(431, f"the request head is over the limit of {limit} bytes (limits.header_kb)")
 
     def _count_silence(self) -> None:
-        """Bound what the parser collects without a callback: one long field, in the head or a trailer."""
+        """Limit what the parser collects without a callback: one long field, in the head or a trailer."""
         if self.silent_bytes < 0:  # the head began in this read, whose size is bounded
             self.silent_bytes = 0
         elif self.body_bytes != self.counted_body_bytes:
@@ -308,7 +312,8 @@ class FastProtocol(Connection):
         self.refuse(400, f"malformed HTTP request: {error}")
 
     def _withdraw_offer(self) -> None:
-        """Serve a request that offers another protocol (h2c, WebSocket) as if it had not (RFC 9110, 7.8).
+        """Serve a request that offers another protocol (h2c, WebSocket) as if it offered none (RFC 9110,
+        7.8).
 
         The parser skips the body of such a request, so its head is fed again without the offer.
         """

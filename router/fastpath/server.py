@@ -78,7 +78,7 @@ class RestServer:
         return FastProtocol(self._config, self._edge)
 
     def listen_as(self, name: str, socket: Path | None = None) -> None:
-        """Call this server `name` in errors; with `socket` it listens on that Unix socket. Call this before
+        """Call this server `name` in errors; with `socket`, listen on that Unix socket. Call this before
         `start`."""
         self._name = name
         self._file = SocketFile(socket) if socket is not None else None

@@ -41,7 +41,7 @@ class Sweepable(Protocol):
         ...
 
     def expire(self, waiting: WaitsFor) -> None:
-        """Expire the connection, which has waited too long for this."""
+        """Expire the connection, which has waited too long for `waiting`."""
         ...
 
 

@@ -63,8 +63,8 @@ _QUIET: Final = (WindowUpdated, StreamReset, SettingsAcknowledged, GoAwayReceive
 
 
 class RpcConnection(Outbox):
-    """`calls`: those whose stream is open, by its number; `reading`: of these, inferences and others whose
-    message is not whole, the oldest first."""
+    """A client's gRPC connection. `calls`: the calls with an open stream, by stream number; `reading`: the
+    calls among them without a whole message, the oldest first."""
 
     def __init__(self, edge: RpcEdge) -> None:
         super().__init__(edge)
@@ -266,7 +266,8 @@ class RpcConnection(Outbox):
             call.take(b"", True)
 
     def _fault(self, fields: dict[bytes, bytes], count: int) -> list[Header] | None:
-        """Return what a call is answered whose head is none of gRPC's, or over the limits."""
+        """Return the answer to a call with a head that is not gRPC or is over the limits; None if the head is
+        in order."""
         if fields.get(b":method") != b"POST":
             return [(b":status", b"405"), (b"allow", b"POST")]
         if not _KINDS.match(fields.get(b"content-type", b"")):
@@ -287,7 +288,7 @@ class RpcConnection(Outbox):
             self.terminate(ErrorCode.ENHANCE_YOUR_CALM)
 
     def _rest(self) -> None:
-        """No call is open."""
+        """Note that no call is open; close the connection if the gateway drains."""
         self.idle_since_s = self.now_s
         if self.draining:
             self.say_goodbye()
@@ -322,14 +323,14 @@ class RpcConnection(Outbox):
         self.broken(None)
 
     def broken(self, error: NGH2Error | None) -> None:
-        """What the client sends is no HTTP/2, or too much of it."""
+        """Close the connection: the client sends no HTTP/2, or too much of it."""
         if error is not None:
             logger.debug("a gRPC connection from %s is closed: %s", self.address(), error)
         self.ended = True
         self.transport.close()
 
     def say_goodbye(self) -> None:
-        """All is answered: close once the client does, or soon."""
+        """End the connection, as all calls are answered: close once the client does, or soon."""
         if self.ended:
             return
         self.flush()

@@ -66,11 +66,11 @@ class RpcEdge:
         }
 
     def sweep(self) -> None:
-        """There is a connection to look after."""
+        """Start the sweep, as there is a connection to look after."""
         self._sweep.start()
 
     def close(self) -> None:
-        """There is none, and none will come."""
+        """Stop the sweep: no connection is left, and none will come."""
         self._sweep.stop()
 
     def open(self) -> None:

@@ -88,8 +88,10 @@ def _binary(value: bytes) -> bytes:
 
 
 def trailers(lines: Lines) -> list[Header]:
-    """Return what ends a completed call: its status, and what it says of itself. Times are never the same
-    twice, so no table of the client is to hold them."""
+    """Return the trailers of a completed call: its status, and its answer's fields.
+
+    Times are never the same twice, so the client's header tables should not hold them.
+    """
     found: list[Header] = [OK]
     for line in lines.split(b"\r\n")[1:]:
         name, _, value = line.partition(b": ")
@@ -98,7 +100,7 @@ def trailers(lines: Lines) -> list[Header]:
 
 
 def status(code: grpc.StatusCode, sentence: str, fields: Iterable[tuple[str, str]] = ()) -> list[Header]:
-    """Return what ends a call that is not completed."""
+    """Return the trailers of a call that is not completed."""
     found: list[Header] = [(b"grpc-status", b"%d" % code.value[0])]
     if sentence:
         found.append((b"grpc-message", quote(sentence, safe=_PLAIN).encode()))

@@ -28,8 +28,8 @@ EARLY_BYTES: Final = 2048
 
 
 class Carrier:
-    """The connection of a call. `reading`: calls whose message is not whole, by stream; `now_s`: when what is
-    being handled was read, on the event loop's clock."""
+    """The connection of a call. `reading`: calls without a whole message, by stream; `now_s`: when the input
+    in hand was read, on the event loop's clock."""
 
     def __init__(self, edge: RpcEdge) -> None:
         self.edge = edge
@@ -46,7 +46,7 @@ class Carrier:
         raise NotImplementedError
 
     def address(self) -> str:
-        """Of the client."""
+        """Return the client's address."""
         raise NotImplementedError
 
     def answer(self, call: "Inbound", wire: bytes, fields: Sequence[Header]) -> None:
@@ -128,7 +128,7 @@ class Inbound:
     # what the client sends
 
     def take(self, data: bytes, end: bool) -> None:
-        """The next piece of the stream. A message that comes whole is copied once."""
+        """Take the next piece of the stream. A message that comes whole is copied once."""
         if end:
             self.ended = True
         if not self.reading:
@@ -183,7 +183,7 @@ class Inbound:
         self.whole(message)
 
     def stop_reading(self) -> None:
-        """Nothing more is expected of the client."""
+        """Stop reading, as nothing more is expected of the client."""
         self.reading = False
         self.body = b""
         self.connection.reading.pop(self.id, None)
@@ -194,11 +194,11 @@ class Inbound:
             self.connection.give_back(self)
 
     def whole(self, message: bytes) -> None:
-        """The message is there."""
+        """Handle the message, which is now whole."""
         raise NotImplementedError
 
     def cut_off(self) -> None:
-        """The client has ended without a whole message."""
+        """Refuse the call: the client ended its stream without a whole message."""
         self.refuse(RequestError(BAD_INPUT, "the call ended without a whole message"))
 
     def refused(self, outcome: Outcome, model: str) -> None:
@@ -229,17 +229,17 @@ class Inbound:
             self.stop_reading()
 
     def expire(self) -> None:
-        """Its message has not come for too long."""
+        """End the call, as its message has not arrived in time."""
         limit = f"within {self.edge.limits.slow_client_s:g} s (limits.slow_client_s)"
         self.end(status(grpc.StatusCode.DEADLINE_EXCEEDED, f"the message did not arrive whole {limit}"))
 
     def drain(self, outcome: Outcome) -> None:
-        """The gateway ends: a call that still waits for its message is refused."""
+        """Refuse the call if it still waits for its message, as the gateway ends."""
         if self.reading:
             self.refuse(RequestError(outcome, ANSWERS[outcome].sentence))
 
     def close(self) -> None:
-        """Its stream is closed: all is sent, or the client has left."""
+        """Settle the call, as its stream is closed: all is sent, or the client has left."""
         self.gone = True
         if not self.done:
             self.log(grpc.StatusCode.CANCELLED.value[0])

@@ -41,7 +41,10 @@ class InferCall(Inbound):
         self._entered = False
 
     def begin(self, stated_timeout: bytes | None) -> None:
-        """Its head is there: a caller that may not, or finds no place, is refused before its message."""
+        """Start the call once its head is there.
+
+        A caller that lacks permission or finds no room is refused before its message is read.
+        """
         calls = self.edge.calls
         self._timeout_s = timeout_s(stated_timeout)
         try:
@@ -74,7 +77,7 @@ class InferCall(Inbound):
             self._submit(message)
 
     def _opened(self, task: "asyncio.Task[bytes]") -> None:
-        """What was large or compressed can be read now, or is refused."""
+        """Submit or refuse a call with a large or compressed message, once `task` has opened it."""
         error = CancelledError() if task.cancelled() else task.exception()
         if self.done or self.gone:
             return
@@ -99,7 +102,7 @@ class InferCall(Inbound):
             self._break()
 
     def _deliver(self, reply: Reply) -> None:
-        """The core's answer; called once, perhaps before `submit` returns."""
+        """Send the core's answer. The core calls this once, perhaps before `submit` returns."""
         decoded, asked = self._decoded, self._asked
         if self.done or self.gone or decoded is None or asked is None:
             return
@@ -127,7 +130,8 @@ class InferCall(Inbound):
             self._decoded = None
 
     def close(self) -> None:
-        """Its stream is closed. A call without an answer is given up, unless its deadline ends it."""
+        """Settle the call, as its stream is closed. A call without an answer is cancelled, unless its
+        deadline ends it."""
         decoded, request_id = self._decoded, self._request_id
         super().close()
         self._decoded = None

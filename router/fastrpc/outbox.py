@@ -18,10 +18,13 @@ from serving.policy.memory import SMALL_BYTES
 
 
 class Outbox(Carrier):
-    """`calls`: those whose stream is open, by its number. `ended`: nothing more is read or answered.
-    `queued`: bytes of answers that the client's windows or its socket do not take; `crowded`: so many that
-    its uploads wait. `paused`: the socket takes no more. `feeding`: what is to be sent is sent after all that
-    was read."""
+    """The sending half of a connection.
+
+    `calls`: the calls with an open stream, by stream number. `ended`: nothing more is read or answered.
+    `queued`: bytes of answers that the client's windows or its socket do not take; `crowded`: `queued` is so
+    large that the client's uploads wait. `paused`: the socket takes no more. `feeding`: what is to be sent is
+    sent after all that was read.
+    """
 
     def __init__(self, edge: RpcEdge) -> None:
         super().__init__(edge)
@@ -43,7 +46,7 @@ class Outbox(Carrier):
         raise NotImplementedError
 
     def broken(self, error: NGH2Error | None) -> None:
-        """The connection cannot go on."""
+        """End the connection, which cannot go on."""
         raise NotImplementedError
 
     def give_up(self, _sentence: str) -> None:
@@ -51,12 +54,12 @@ class Outbox(Carrier):
         raise NotImplementedError
 
     def answer(self, call: Inbound, wire: bytes, fields: Sequence[Header]) -> None:
-        """The call's one answer, and its status."""
+        """Send the call's only answer, and its status."""
         self.add(call, wire, first=True)
         self.finish(call, fields)
 
     def add(self, call: Inbound, wire: bytes, *, first: bool) -> None:
-        """One of the call's answers."""
+        """Send the next answer of the call."""
         try:
             if first:
                 self.http.send_response(call.id, HEAD)
@@ -71,7 +74,7 @@ class Outbox(Carrier):
         self._touch()
 
     def finish(self, call: Inbound, fields: Sequence[Header]) -> None:
-        """The call's status, after its answers."""
+        """Send the call's status, after its answers."""
         try:
             self.http.send_trailers(call.id, fields)
         except NGH2Error:
@@ -79,14 +82,15 @@ class Outbox(Carrier):
         self._touch()
 
     def refuse(self, call: Inbound, fields: list[Header]) -> None:
-        """The call's status, and nothing else."""
+        """Send the call's status, and nothing else."""
         if call.headed:
             self.finish(call, fields)
         else:
             self.turn_down(call.id, [HEAD[0], CONTENT, *fields], call.ended)
 
     def turn_down(self, stream_id: int, head: Sequence[Header], ended: bool) -> None:
-        """`ended`: the client sends no more. Else it is asked not to (RFC 9113, 8.1)."""
+        """Answer a stream with only a head. `ended`: the client sends no more; else the client is asked to
+        stop sending (RFC 9113, 8.1)."""
         try:
             self.http.send_response(stream_id, head, end_stream=True)
         except NGH2Error:
@@ -96,7 +100,7 @@ class Outbox(Carrier):
         self._touch()
 
     def _touch(self) -> None:
-        """Something is to be sent: once all is known that this turn of the event loop brings."""
+        """Schedule the sending of what is queued, at the end of this turn of the event loop."""
         if not (self.feeding or self._due):
             self._due = True
             self.loop.call_soon(self._flush_due)
@@ -129,8 +133,10 @@ class Outbox(Carrier):
             self._weigh(queued)
 
     def _cut_short(self) -> bool:
-        """Return whether clients are asked to send no more of calls whose answer is sent. Not before: ngh2
-        drops what is queued for a stream that is reset."""
+        """Ask clients to send no more of calls that are answered; return whether any was asked.
+
+        This must follow the sending: ngh2 drops what is queued for a stream that is reset.
+        """
         unended, self._unended = self._unended, []
         asked = False
         for stream_id in unended:
@@ -141,7 +147,7 @@ class Outbox(Carrier):
         return asked
 
     def _weigh(self, queued: int) -> None:
-        """So many bytes of answers wait: beyond the limit, uploads of the same client wait as well."""
+        """Note that `queued` bytes of answers wait: beyond the limit, the same client's uploads wait too."""
         account, self.queued = self.edge.calls.account, queued
         if queued > SMALL_BYTES:
             account.fall_behind(self)
@@ -180,7 +186,7 @@ class Outbox(Carrier):
         return 0 if self.ended else self.http.queued_body_size(stream_id)
 
     def give_back(self, call: Inbound) -> None:
-        """The client may send as much again as was taken of the call, unless it is to wait."""
+        """Let the client send as much again as was taken of the call, unless the call should wait."""
         if self.ended or not call.unread_bytes or (call.reading and (self.crowded or call.held_back)):
             return
         size, call.unread_bytes = call.unread_bytes, 0

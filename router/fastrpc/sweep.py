@@ -23,7 +23,7 @@ class SweptCall(Protocol):
     moved_s: float
 
     def expire(self) -> None:
-        """Its message has not come for too long."""
+        """End the call, as its message has not arrived in time."""
         ...
 
 
@@ -44,12 +44,12 @@ class SweptConnection(Protocol):
 
     @property
     def calls(self) -> Mapping[int, SweptCall]:
-        """Those whose stream is open."""
+        """The calls with an open stream."""
         ...
 
     @property
     def reading(self) -> Mapping[int, SweptCall]:
-        """Those whose message is not whole, the oldest first."""
+        """The calls without a whole message, the oldest first."""
         ...
 
     def drain(self) -> None:
@@ -83,12 +83,12 @@ class RpcSweep:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """There is a connection; does nothing where the timer runs already."""
+        """Start the timer, as there is a connection; do nothing if the timer runs already."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(self._period_s, self._run)
 
     def stop(self) -> None:
-        """There is none."""
+        """Stop the timer, as no connection is left."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -98,7 +98,7 @@ class RpcSweep:
         self._look_at(list(self._connections))
 
     def _look_at(self, connections: list[SweptConnection]) -> None:
-        """At the last of these, and at the others in the loop's next turns."""
+        """Check the last of these connections now, and the others in the event loop's next turns."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
         for connection in connections[-LOOKS_A_TURN:]:
@@ -145,7 +145,7 @@ def _is_stuck(connection: SweptConnection, now_s: float, limit_s: float) -> bool
 
 
 def _look_at_answers(connection: SweptConnection, now_s: float, limit_s: float) -> None:
-    """End the streams whose answers the client does not take, and those that it leaves open."""
+    """End the streams whose answers the client does not take, and the streams that it leaves open."""
     for call in tuple(connection.calls.values()):
         if not call.done:
             continue

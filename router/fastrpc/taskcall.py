@@ -117,7 +117,7 @@ class TaskCall(Inbound):
             self._message.set_result(message)
 
     def cut_off(self) -> None:
-        """Leave it to the handler, which is told as it reads."""
+        """Leave the cut-off to the handler, which reads the end of the stream."""
         self.stop_reading()
         self.whole(grpc.aio.EOF)
 
@@ -148,7 +148,7 @@ class TaskCall(Inbound):
     # as its handler sees it
 
     def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
-        """Return what the client has sent beside its message."""
+        """Return the metadata that the client has sent with its message."""
         return metadata_of(self._headers)
 
     def peer(self) -> str:
@@ -170,7 +170,7 @@ class TaskCall(Inbound):
         self._trailing = [(name.encode(), value.encode("latin-1")) for name, value in metadata]
 
     def add_done_callback(self, callback: Callable[[Any], None]) -> None:
-        """Call back once the stream is closed and the handler has ended."""
+        """Register a callback for when the stream is closed and the handler has ended."""
         self._callbacks.append(callback)
 
     async def read(self) -> Any:

@@ -147,8 +147,10 @@ def remaining(model: ServedModel, names: Sequence[str]) -> tuple[str, ...]:
 
 
 def read(settings: Path) -> AppliedPlacement | None:
-    """Return what is kept, None if nothing is. Raises OSError, or ValueError that says what is wrong with the
-    file."""
+    """Return the placement that is kept; None if there is none.
+
+    Raises OSError, or ValueError that says what is wrong with the file.
+    """
     try:
         content = read_regular(path_of(settings), FILE_BYTES_MAX + 1)
     except FileNotFoundError:
@@ -162,7 +164,7 @@ def read(settings: Path) -> AppliedPlacement | None:
 
 
 def kept(settings: Path) -> AppliedPlacement | None:
-    """Return what is kept, as `read` does; None too if it cannot be read."""
+    """Return the placement that is kept, as `read` does; None also if it cannot be read."""
     try:
         return read(settings)
     except (OSError, ValueError):
@@ -170,7 +172,8 @@ def kept(settings: Path) -> AppliedPlacement | None:
 
 
 def applied(settings: Settings) -> AppliedPlacement | None:
-    """Return what is kept, if its slices are the slices of these settings, which are in force."""
+    """Return the placement that is kept, if its slices are the slices of these settings, which are in
+    force."""
     found = kept(settings.path)
     return found if found is not None and found.slices == settings.slices else None
 

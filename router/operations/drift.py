@@ -132,7 +132,8 @@ def sight(fleet: Fleet, gateway: Gateway) -> Sight:
 
 
 def planned(settings: Settings) -> Mapping[str, PlannedFor]:
-    """Return what the placement in force with these settings was made for; empty if it was not stated."""
+    """Return the loads that the placement in force with these settings was made for; empty if none were
+    stated."""
     found = applied(settings)
     return found.loads if found else {}
 

@@ -45,7 +45,8 @@ class Overlay:
         )
 
     def with_loaded(self, model: ServedModel, filed: bool, batch_max: int | None) -> "Overlay":
-        """Return the overlay after a client has loaded the model; `filed`: whether the file names it."""
+        """Return the overlay after a client loaded the model. `filed`: whether the settings file names the
+        model."""
         rest = self.without([model.name])
         if not filed:
             return replace(rest, loaded={**rest.loaded, model.name: model})
@@ -54,7 +55,7 @@ class Overlay:
         return replace(rest, batch_max={**rest.batch_max, model.name: batch_max})
 
     def with_unloaded(self, name: str, filed: bool) -> "Overlay":
-        """Return the overlay after a client has unloaded the model."""
+        """Return the overlay after a client unloaded the model."""
         rest = self.without([name])
         return replace(rest, unloaded=rest.unloaded | {name}) if filed else rest
 

@@ -50,7 +50,7 @@ class _Body(Section):
 
 
 class _Slice(Section):
-    """A slice of so many whole cores, or of a share of a GPU."""
+    """A slice of `cores` whole cores, or of a share of a GPU."""
 
     name: Name
     cores: Count | None = None
@@ -108,10 +108,10 @@ class Proposal:
 def proposal(
     content: bytes, settings: Settings, usable: Sequence[int], lost: Collection[int] = ()
 ) -> Proposal:
-    """Return what the body asks of the gateway with these settings, whose cores are `usable`.
+    """Return what the body asks of the gateway with these settings. `usable`: the gateway's cores.
 
-    A slice that runs and is named as it is keeps its cores; the others get those that are free when they
-    start, `lost` cores last. UnsoundError with all that is wrong.
+    A running slice that the body names unchanged keeps its cores. The other slices get cores that are free
+    when they start, `lost` cores last. Raises UnsoundError with all that is wrong.
     """
     if len(content) > FILE_BYTES_MAX:
         raise UnsoundError([f"the body is too large; expected at most {FILE_BYTES_MAX >> 10} KB"])
@@ -293,9 +293,10 @@ def _dealt(
     lost: Collection[int],
     devices: Mapping[str, SlicedDevice],
 ) -> dict[str, SliceSpec]:
-    """Return every slice with its cores: those that run keep theirs; others get, in the state in which they
-    appear, cores that nobody has then, rather than those of slices that end with it, rather than shared ones.
-    Lost cores are dealt last.
+    """Return every slice with its cores; running slices keep their cores.
+
+    A new slice gets cores in the state in which it appears. It gets free cores first, next cores of slices
+    that end with that state, then shared cores. Lost cores come last.
     """
     found = {each.name: each for each in settings.slices}
     core_price = _core_price(settings.slices)

@@ -64,7 +64,7 @@ class Repository:
         filed: Settings,
         place: Place = lambda settings: settings,
     ) -> None:
-        """Build the repository. `slices`: control's records, read only. `filed`: what penstock.yaml says."""
+        """Build the repository. `slices`: control's records, read only; `filed`: what penstock.yaml says."""
         self.filed = filed
         self._current = current
         self._serving = serving

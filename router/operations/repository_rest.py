@@ -75,7 +75,7 @@ def _add_index(app: FastAPI, repository: Repository) -> None:
 
     @app.post("/v2/repository/{repository_name}/index", tags=["repository"], openapi_extra=_INDEX)
     async def index_named(repository_name: AnyName, request: Request) -> Response:  # noqa: ARG001
-        """Return the same index: there is one repository."""
+        """Return the same index as without a repository name: there is one repository."""
         return await answer(request)
 
 

@@ -21,7 +21,8 @@ class SettingsWatch(FileFollower):
     Unix time."""
 
     def __init__(self, repository: Repository, say: Say, say_in_force: Say) -> None:
-        """Build the watch. `say_in_force` takes the sentence that an edit is in force, `say` all others."""
+        """Build the watch. `say_in_force` prints that an edit is in force; `say` prints all other
+        sentences."""
         gone, unchanged = "what it said stays in force until it is back", "nothing of it is done"
         super().__init__(repository.filed.path, say, gone, unchanged)
         self.in_force_s = time()

@@ -44,10 +44,10 @@ class AdviceTask:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Another placement. `body`: that of `PUT /v2/placement`; `command` applies the same.
+    """Another placement. `body`: the body of `PUT /v2/placement`; `command` applies the same.
 
-    `slices`: the models on each slice.
-    `refused`: the promises that it breaks; if there are any, nothing applies it.
+    `slices`: the models on each slice. `refused`: the promises that it breaks; if there are any, nothing
+    applies it.
     """
 
     reason: str
@@ -103,7 +103,7 @@ def _known(found: Proposal) -> dict[str, float]:
 
 
 def _spoken(settings: Settings, rates: Mapping[str, AskedRate]) -> dict[str, AskedRate]:
-    """Return the rates as the command says them. A model that nobody asks has the load of its placement."""
+    """Return the rates in the command's form. A model without requests has the load of its placement."""
     kept = applied(settings)
     planned = kept.loads if kept else {}
     found = {}

@@ -44,7 +44,7 @@ class Running:
 
     @classmethod
     def of(cls, settings: Settings) -> "Running":
-        """Return what a gateway with these settings in force has."""
+        """Return what a gateway has if these settings are in force."""
         slices = [told_slice(each) for each in settings.slices]
         models = {each.name: {"slices": list(each.slices)} for each in settings.models}
         return cls({"slices": slices, "models": models})

@@ -39,7 +39,7 @@ def changed(shown: PlaceReport) -> Iterator[str]:
 
 
 def _replicas(count: int, verb: str) -> str:
-    """Return the count of replicas with the verb, for example `1 replica starts`."""
+    """Return the count of replicas, then the verb, for example `1 replica starts`."""
     return f"{counted(count, 'replica')} {verb}{'s' if count == 1 else ''}"
 
 

@@ -15,17 +15,18 @@ from serving.specs import SliceSpec
 
 
 def current(settings: Settings, problem: PlacementProblem) -> tuple[Placement, list[str]]:
-    """Return what a gateway with these settings has in place: as `placed`, with what was applied to them."""
+    """Return the placement of a gateway with these settings, as `placed` does, with the placement applied to
+    them."""
     found, said = standing(settings)
     placement, notes = placed(settings if found is None else in_force(settings, found), problem)
     return placement, [*notes, *([said] if said else [])]
 
 
 def placed(settings: Settings, problem: PlacementProblem) -> tuple[Placement, list[str]]:
-    """(the placement that `slices:` and `models:` describe, sentences on what of it is not in it).
+    """Return the placement that `slices:` and `models:` describe, and sentences on what it leaves out.
 
-    The devices are this machine's CPU and GPUs, and rehearsed devices; the placement is empty if the problem
-    has others. A slice of cores has the share of its threads. Its residents are those models of the problem
+    The devices are this machine's CPU and GPUs, and rehearsed devices. If the problem has others, the
+    placement is empty. A slice of cores has the share of its threads. Its residents are the problem's models
     that list it and were measured on that share. Each has the largest batch with which all of them keep their
     SLOs in turns, or the smallest.
     """

@@ -56,8 +56,9 @@ def pools(
 ) -> tuple[Pool, ...]:
     """Return devices that are alike in kind, division, memory and price as one pool, named after the first.
 
-    `told`: geometries as drivers list them, by kind. Where none has a price each counts as 1: the cheapest
-    placement is then that with the fewest devices. UsageError for MIG on a kind whose geometry is not known.
+    `told`: geometries as drivers list them, by kind. If no device has a price, each counts as 1: the cheapest
+    placement then has the fewest devices. Raises SimulateRequestError for MIG on a kind with unknown
+    geometry.
     """
     alike: dict[tuple[str, str, int, int, float], list[DeviceSpec]] = {}
     for each in devices:

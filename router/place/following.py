@@ -60,8 +60,10 @@ class PlacementClient:
         self._opener, self._start = direct(url)
 
     def read(self) -> Json:
-        """Return what is in force. Raises GoneError, or MoveRefusedError if it is no gateway that knows
-        placements."""
+        """Return the placement in force.
+
+        Raises GoneError, or MoveRefusedError if the answer is not from a gateway that knows placements.
+        """
         told = self._ask("GET")
         if not {"slices", "models", "progress", "outcome", "moving", "id"} <= told.keys():
             raise MoveRefusedError(
@@ -70,12 +72,14 @@ class PlacementClient:
         return told
 
     def put(self, body: Json) -> str:
-        """Have another placement carried out; return the id of the move. Raises GoneError or
-        MoveRefusedError."""
+        """Ask the gateway to carry out another placement; return the id of the move.
+
+        Raises GoneError or MoveRefusedError.
+        """
         return str(self._ask("PUT", json.dumps(body).encode())["id"])
 
     def roll_back(self) -> None:
-        """Have the move given up. GoneError, RefusedError."""
+        """Ask the gateway to roll back the move. Raises GoneError or MoveRefusedError."""
         self._ask("POST", b"", "/roll-back")
 
     def _ask(self, method: str, body: bytes | None = None, more: str = "") -> Json:
@@ -234,7 +238,7 @@ def reach(settings: Settings, url: str | None, key_env: str = KEY_ENV) -> tuple[
 
 
 def carry_out(door: PlacementClient, body: Json) -> int:
-    """Have the body carried out and follow the move; return the exit code."""
+    """Ask the gateway to carry out the body, and follow the move; return the exit code."""
     with Interrupts() as interrupts:
         try:
             move = door.put(body)

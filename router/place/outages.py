@@ -79,9 +79,9 @@ def left(asked: PlacementTask, running: Running, outages: Outages) -> tuple[Plac
 def _lost(
     asked: PlacementTask, hosts: Mapping[str, str], slices: dict[str, SliceSpec], outages: Outages
 ) -> Outage:
-    """Return what is lost with the slices: their cores, and GPUs as a whole.
+    """Return the outage that the lost slices cause: their cores, and their GPUs as a whole.
 
-    SimulateRequestError if all cores are lost and nothing else can take their place.
+    Raises SimulateRequestError if all cores are lost and nothing else can take their place.
     """
     gone = {slices[name].device for name in outages.lost}
     devices = {device for device, host in hosts.items() if host in gone and host != CPU}

@@ -214,7 +214,7 @@ def costs(prices: Sequence[Price], title: str, bound: float, least: str) -> Plot
 
 
 def _bar(line: int, length: float, colour: str, text: str) -> tuple[Mark, Mark]:
-    """Return a bar from the left, with its figures at that end."""
+    """Return a bar that starts at the left, with its figures at the left end."""
     bar = Rect((0, length), (line - 0.38, line + 0.38), colour, opacity=0.4, tip=text)
     return bar, Note(0, line, text, off=(5, 0))
 

@@ -50,7 +50,7 @@ def svg_devices(shown: PlaceReport) -> str:
 
 
 def svg_figures(shown: PlaceReport) -> str:
-    """Return models and costs, likewise."""
+    """Return the models and the costs as an `<svg>` element."""
     return drawing.picture(
         [*_figures(shown)], _WIDE, "What models are carried and answered, and what it costs"
     )

@@ -49,7 +49,7 @@ _Residents = Mapping[Address, PlacedReplica]
 
 
 def _named(old: Placement, transition: Transition) -> tuple[_Slices, _Residents]:
-    """Return the slices and replicas by their numbers: no number is used twice."""
+    """Return the slices and replicas by their numbers. No number is used twice."""
     slices = {
         (device, number): (slot.share, slot.start)
         for device, slots in old.items()

@@ -106,8 +106,11 @@ class MeasuredDevice:
         )
 
     def actuator(self, share: Share) -> Actuator | None:
-        """Return what makes slices of that share real; None on a CPU, as workers go to their cores by
-        themselves. Raises SlicingError if the GPU has no such shares."""
+        """Return the actuator that makes slices of that share real.
+
+        Returns None on a CPU, as workers go to their cores by themselves. Raises SlicingError if the GPU has
+        no such shares.
+        """
         return None if self.visible is None else device_actuator(share.kind, self.visible, self.inventory)
 
 

@@ -43,7 +43,7 @@ def _log(value: float) -> float:
 
 
 def names(shown: Sequence[str]) -> Axis:
-    """Return an axis with a name at each line, from above: the first is 0, and a line is 1 high."""
+    """Return an axis with a name at each line, from the top. The first line is 0, and a line is 1 high."""
     count = max(len(shown), 1)
     return Axis(count - 0.5, -0.5, at=range(len(shown)), shown=lambda place: shown[int(place)], grid=False)
 

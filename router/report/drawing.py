@@ -137,7 +137,8 @@ def _up(axis: Axis, frame: Frame, outer: float) -> Iterator[str]:
 
 
 def _along(axis: Axis, frame: Frame) -> Iterator[str]:
-    """Draw the line and the ticks below; of ticks whose texts would touch, the first."""
+    """Yield the axis line and the ticks below it. If the texts of ticks would touch, yield only the first of
+    them."""
     values = axis.ticks()
     bottom, after = frame.top + frame.high, float("-inf")
     if values:

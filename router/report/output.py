@@ -27,7 +27,7 @@ def unwritable(path: Path) -> str:
 
 
 def save(path: Path, write: Callable[[Path], object]) -> str:
-    """Have the file written; return in a sentence why it cannot be, "" if it is."""
+    """Write the file with `write`; return a sentence on why it cannot be written, "" if it is."""
     try:
         write(path)
     except OSError as error:

@@ -61,7 +61,7 @@ def said(text: str) -> str:
 
 
 def title(text: str) -> tuple[str, ...]:
-    """Return what is shown over an element as the pointer rests on it; nothing for ""."""
+    """Return the text that an element shows while the pointer rests on it; nothing for ""."""
     return (f"<title>{said(text)}</title>",) if text else ()
 
 
@@ -79,7 +79,7 @@ PLAIN = Letters()
 
 
 def words(at: tuple[float, float], text: str, how: Letters = PLAIN, tip: str = "") -> str:
-    """Return a text whose letters are centred on the height `at`."""
+    """Return a text element with its letters centred vertically on `at`."""
     x, y = at
     return element(
         "text", *title(tip), said(text), x=x, y=y + 0.36 * how.size, fill=how.colour,

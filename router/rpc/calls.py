@@ -126,9 +126,10 @@ class Calls:
         return own_tenant(identity) or tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
 
     def identify(self, fields: Mapping[str, str], roles: Roles, counted: bool) -> Identity | None:
-        """Return whose call it is, before any of its message is read; None where no key is asked for.
+        """Return the caller of a call, before any of its message is read; None if no key is required.
 
-        RequestError where the caller may not. `counted`: a refusal is one of a request.
+        Raises RequestError if the caller may not make the call. `counted`: a refusal counts as a refused
+        request.
         """
         guard = self.guard
         if guard is None or not roles:
@@ -146,7 +147,7 @@ class Calls:
         return identity
 
     def find_room(self, count: int) -> None:
-        """RequestError (QUEUE_FULL) where `count` calls are open."""
+        """Raise RequestError (QUEUE_FULL) if `count` calls are open."""
         if self._open >= count:
             raise RequestError(
                 QUEUE_FULL,
@@ -160,7 +161,7 @@ class Calls:
         self.answered.clear()
 
     def leave(self, call: object) -> None:
-        """It has ended, and the last byte of its answer is sent, or its client has gone."""
+        """Count out a call that has ended: its answer's last byte is sent, or its client has gone."""
         self._messages.drop(call)
         self._answers.drop(call)
         self._account.look()

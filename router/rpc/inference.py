@@ -87,7 +87,7 @@ class Inferences:
         return raw
 
     def read(self, raw: bytes, asked: Asked) -> Decoded:
-        """Return the request, whose call is ready for the core. RequestError, already counted."""
+        """Return the request, with its call ready for the core. Raises RequestError, already counted."""
         fields, tenant, name = asked.fields, asked.tenant, ""
         try:
             found = outline(raw, self._limits)
@@ -144,8 +144,10 @@ class Inferences:
 
 
 def is_expiring(call: Call, now_us: int) -> bool:
-    """Return whether a call whose client gives it up ends by its deadline: the core ends it then by itself,
-    and counts it as late, not as cancelled."""
+    """Return whether a call that its client gives up ends by its deadline.
+
+    The core then ends it by itself, and counts it as late, not as cancelled.
+    """
     if call.timeout_us is None:
         return False
     left_us = call.arrived_us + call.timeout_us - now_us
@@ -153,7 +155,8 @@ def is_expiring(call: Call, now_us: int) -> bool:
 
 
 def _take_deadlines(call: Call, remaining_s: float | None, fields: Mapping[str, str]) -> None:
-    """The tightest of the call's `timeout` parameter, x-request-timeout-ms and the gRPC deadline."""
+    """Set the call's deadline to the tightest of its `timeout` parameter, x-request-timeout-ms and the gRPC
+    deadline."""
     if remaining_s is not None:
         tighten(call, remaining_s * 1e6)
     stated = fields.get(TIMEOUT_FIELD)

@@ -34,7 +34,7 @@ class ClientNoise(logging.Filter):
 
 
 def hush() -> None:
-    """Hush grpc's client noise from now on."""
+    """Silence grpc's client noise from now on."""
     logger = logging.getLogger(LOGGER)
     if not any(isinstance(each, ClientNoise) for each in logger.filters):
         logger.addFilter(ClientNoise())

@@ -63,11 +63,11 @@ class RpcService:
         self._more.update(methods)
 
     def use(self, bulk: Bulk) -> None:
-        """Large typed contents are read there; before `start`."""
+        """Read large typed contents with this `bulk`. Call this before `start`."""
         self.inferences.bulk = bulk
 
     def count(self, account: Account) -> None:
-        """What calls hold counts there; before `start`."""
+        """Count what calls hold in this account. Call this before `start`."""
         self.calls.use(account)
 
     def ask_for_keys(self, guard: KeyGuard) -> None:
@@ -189,7 +189,7 @@ class RpcService:
     # what a server is told
 
     def handlers(self) -> dict[str, Any]:
-        """By path."""
+        """Return the handlers by path."""
         probes = {
             "ServerLive": self._server_live,
             "ServerReady": self._server_ready,
@@ -217,7 +217,11 @@ class RpcService:
 
 
 async def _unimplemented(method: str, served: str, _requests: Any, context: Any) -> None:
-    """Declared as a stream both ways, which on the wire every kind of call is, to refuse without reading."""
+    """Refuse a method that the gateway does not serve.
+
+    It is declared as a stream both ways, which every kind of call is on the wire, so it refuses without
+    reading.
+    """
     sentence = f"{method} is not served by this gateway; it serves {served}"
     await context.abort(grpc.StatusCode.UNIMPLEMENTED, sentence)
 

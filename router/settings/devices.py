@@ -87,7 +87,7 @@ def _check_sizes(findings: Findings, loc: Loc, section: DeviceSection, kind: str
 def check_domains(
     findings: Findings, models: Sequence[ServedModel | None], devices: Sequence[DeviceSpec]
 ) -> None:
-    """Warn of models that are to lie in more failure domains than `devices:` has."""
+    """Warn of models that need more failure domains than `devices:` has."""
     if not devices or not findings.sound(("devices",)):
         return
     there = len({each.domain or name for each in devices for name in each.names})

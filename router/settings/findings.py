@@ -80,7 +80,7 @@ class Findings:
         self._stop_if_many()
 
     def warn(self, loc: Loc, message: str) -> None:
-        """Warn of something that works, but hardly as meant."""
+        """Warn of a setting that works, but hardly as meant."""
         self.warnings.append(self.document.problem(loc, message))
 
     def absorb(self, error: SettingsError) -> None:

@@ -253,8 +253,11 @@ def _read_cache(findings: Findings, limits: Limits) -> CacheSpec | None:
 
 
 def _look_at_messages(findings: Findings, limits: Limits, rpc_server: str) -> None:
-    """A warning where the file bounds gRPC's calls, or lets bodies be larger than by default, and grpc's core
-    may then hold more than there is memory. The other server holds it in the account."""
+    """Warn if the file limits gRPC's calls, or allows larger bodies than by default, and grpc's core may then
+    exceed the memory.
+
+    The other server counts messages in the account.
+    """
     if rpc_server != GRPCIO:
         return
     key = "body_mb" if limits.body_bytes > Limits().body_bytes else "grpc_call_count"

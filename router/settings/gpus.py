@@ -133,7 +133,7 @@ def _rehearsed(name: str, spec: DeviceSpec) -> SlicedDevice:
 
 
 def _stand_ins(rehearsed: Sequence[DeviceSpec], text: str) -> Sequence[SlicedDevice]:
-    """Return the rehearsed devices in the places of GPUs: cuda:0 or gpu-0 is the first of `devices:`."""
+    """Return the rehearsed devices that stand in for GPUs: cuda:0 or gpu-0 is the first of `devices:`."""
     found = [_rehearsed(name, spec) for spec in rehearsed for name in spec.names]
     if text in ALL:
         return found

@@ -13,8 +13,10 @@ _CACHED: Final = {1: "total_inactive_file", 2: "inactive_file"}
 
 
 def usable_memory_bytes(proc: Path = PROC, cgroups: Path = CGROUPS) -> int:
-    """Return the machine's memory or the least limit of the control groups that this process is in (a
-    container's), whichever is less. It is 0 if nothing tells."""
+    """Return the bytes of the machine's memory or of the least control group limit, whichever is less.
+
+    The control groups are those that this process is in (a container's). The result is 0 if no source tells.
+    """
     limits = [
         int(limit)
         for version, group in groups("memory", proc, cgroups)

@@ -71,7 +71,7 @@ def _read_key(findings: Findings, section: RedisSection) -> str:
 
 
 def _fault_of(text: str) -> str:
-    """Return what is wrong with a URL, "" if nothing is."""
+    """Return a sentence on what is wrong with a URL; "" if nothing is wrong."""
     try:
         url = urlsplit(text)
         port = url.port

@@ -281,7 +281,8 @@ class CacheSection(Section):
 
 
 class SliceSection(Section):
-    """An entry of `slices:`; without `price` that of `prices:`. `device`, `share`: of a GPU."""
+    """An entry of `slices:`; without `price`, the price of `prices:` applies. `device`, `share`: for a slice
+    of a GPU."""
 
     name: Name
     device: DeviceText | None = None

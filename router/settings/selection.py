@@ -70,7 +70,7 @@ def _check_validated(findings: Findings, loc: Loc, members: Sequence[str], spec:
 
 
 def _warn_of_floor(findings: Findings, loc: Loc, members: Sequence[str], model: ServedModel) -> None:
-    """Warn of members that are less accurate than the model's own floor, where they have no part."""
+    """Warn of members that are less accurate than the model's own floor; they take no part there."""
     for at, name in enumerate(members):
         if name not in model.own.variants:
             share = model.accuracy(name)

@@ -193,7 +193,7 @@ def _check_isolation(
 def _check_compile(
     findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
 ) -> None:
-    """Warn of variants that are to be compiled for a GPU, and run on none."""
+    """Warn of variants with a `compile` setting for GPUs whose model runs on no GPU."""
     on_gpu = {each.name for each in slices if each.device != "cpu"}
     for index, model in enumerate(models):
         if model is None or on_gpu & {*model.slices}:

@@ -41,7 +41,7 @@ class Copies:
 
 
 def without(settings: Settings, ignored: Collection[str]) -> Settings:
-    """Return the settings, as if they said nothing of what is ignored."""
+    """Return the settings as if they did not state what is ignored."""
     models, slices = settings.models, settings.slices
     if REPLICAS in ignored:
         models = tuple(replace(each, replicas=None) for each in models)
@@ -108,7 +108,8 @@ def governance(
 
 
 def check_losses(governed: Governance, losses: Sequence[Loss]) -> None:
-    """UsageError for a slice that does not exist, cannot be taken away, or is gone already."""
+    """Raise SimulateRequestError for a loss of a slice that does not exist, cannot be taken away, or is gone
+    already."""
     specs = {each.name: each for each in governed.slices}
     for loss in losses:
         option = "--lose" if loss.notice_s is None else "--spot"

@@ -11,7 +11,8 @@ from serving.specs import ServedModel
 
 
 def left_out(settings: Settings, models: Sequence[ServedModel], losses: Sequence[Loss] = ()) -> Iterator[str]:
-    """Phrases on what is asked for of `models`, those that are simulated, beside these `losses`."""
+    """Yield phrases on settings of the simulated `models` that the simulation does not follow, beside these
+    `losses`."""
     kept = [model.name for model in models if model.cache]
     if settings.cache is not None and kept:
         yield f"cache of {', '.join(kept)}: every request is computed"

@@ -183,7 +183,7 @@ def _run(
 def _premises(
     case: Case, traffic: Traffic, conditions: Conditions, options: SimulateOptions
 ) -> list[tuple[str, str]]:
-    """Return what was simulated, for the page."""
+    """Return the conditions of the simulation, for the page."""
     bursts = "" if options.trace else f"; gaps of coefficient of variation {options.cv:g}"
     here = {
         name: [each.model for each in case.site.residents if each.slice == name] for name in case.site.slices

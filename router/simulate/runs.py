@@ -66,12 +66,15 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a case. `figures` and `series` by model (the series of the first seed), `busy` by slice;
-    `choices` and `courses`: which variants answered, likewise; `crashes` and `stalls` in all runs;
-    `cost_per_hour` by model, empty where no price is known; `capacity` where it was asked for, in requests a
-    second of all models. Where control says what is where, `replicas` by model; `held`: by slice, the share
-    of the time in which it was; `guessed`: variants of which it was not known what replicas carry; `losses`:
-    what became of each loss in each run."""
+    """The result of a case. `figures` and `series`: by model (the series of the first seed); `busy`: by
+    slice.
+
+    `choices` and `courses`: by model, which variants answered; `crashes` and `stalls`: in all runs.
+    `cost_per_hour`: by model, empty if no price is known; `capacity`: if asked for, in requests a second of
+    all models. `replicas`: by model, if control says what is where; `held`: by slice, the share of the time
+    in which it was held. `guessed`: variants with replicas of unknown capacity; `losses`: what became of each
+    loss in each run.
+    """
 
     case: Case
     total: RunFigures
@@ -199,8 +202,11 @@ def _costs(site: Site, runs: Sequence[Columns], span: Span, held: Mapping[str, f
 def find_capacity(
     case: Case, traffic: Traffic, conditions: Conditions, aim: float, advance: Advance
 ) -> SiteCapacity:
-    """Return the highest rate of all models together, scaled alike, at which `aim` of each model's requests
-    are answered in time. Raises SimulateRequestError if a run would have to be too long."""
+    """Return the highest rate of all models together at which `aim` of each model's requests are answered in
+    time.
+
+    The models' rates are scaled alike. Raises SimulateRequestError if a run would have to be too long.
+    """
     site, span = case.site, Span(case.site.settle_us, NEVER_US)
     base, bound = _scale(list(traffic.arrivals(site.served, conditions.seeds[0], 1.0)), traffic.seconds, site)
 

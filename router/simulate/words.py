@@ -83,7 +83,7 @@ def replicas(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
 
 
 def losses(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
-    """Of what, and what became of each loss over the runs."""
+    """Yield each lost slice, and what became of its loss over the runs."""
     for result in results:
         for loss in sorted({each.loss for each in result.losses}, key=lambda each: (each.at_s, each.slice)):
             found = [each for each in result.losses if each.loss == loss]

@@ -129,7 +129,7 @@ class Status(TypedDict):
 
 
 def gpu_status(gpu: GpuReading, slices: Mapping[str, str], cordoned: Mapping[str, str]) -> GpuStatus:
-    """Return what is said of a GPU. `cordoned`: why slices may not use a GPU, by UUID."""
+    """Return the status entry of a GPU. `cordoned`: why slices may not use a GPU, by UUID."""
     lost, hot = cordoned.get(gpu.uuid, ""), ", ".join(gpu.throttled)
     return {
         "uuid": gpu.uuid,

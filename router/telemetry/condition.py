@@ -22,16 +22,19 @@ class AuthPresent:
 
 @dataclass(frozen=True, slots=True)
 class ConditionPresent:
-    """Read at a scrape. `ready`: whether each served model is; `variants`: likewise, by (model, variant), of
-    those with a replica. `reloaded`: whether the latest edit of the settings is in force, and the Unix time
-    in seconds when the file was last found in force. `held`: bytes for clients, by what they are;
-    `held_limit`: what all of them but the cache may be; `given_up`, `paused`: uploads and readers that were
-    ended, and uploads that were not read on, to keep them within it. `connections`: by edge and kind of
-    place; `turned_out`: by edge, idle ones closed to make room, and those that found none. `edges`: by name,
-    whether each listens, and how often it was started again. `isolation`: by model, worker processes that
-    died busy with it, and whether it has some of its own. `lines_dropped`: of what the gateway prints, as
-    nobody read it in time. `auth`: None where no caller needs a key. `rehearsed`: by slice, whether its
-    answers are made up."""
+    """The gateway's condition, read at a scrape.
+
+    `ready`: whether each served model is ready; `variants`: whether each variant with a replica is ready, by
+    (model, variant). `reloaded`: whether the latest edit of the settings is in force, and the Unix time in
+    seconds when the file was last found in force. `held`: bytes held for clients, by what they are;
+    `held_limit`: the limit of all of them but the cache. To keep within it, the gateway ended `given_up`
+    uploads and readers and stopped reading `paused` uploads. `connections`: by edge and kind of place.
+    `turned_out`: by edge, idle connections closed to make room, and connections that found no place. `edges`:
+    by name, whether each listens, and how often it was started again. `isolation`: by model, worker processes
+    that died busy with it, and whether it has some of its own. `lines_dropped`: output lines of the gateway
+    that were dropped, as no reader took them in time. `auth`: None if no caller needs a key. `rehearsed`: by
+    slice, whether its answers are made up.
+    """
 
     ready: Mapping[str, bool] = field(default_factory=dict)
     variants: Mapping[tuple[str, str], bool] = field(default_factory=dict)

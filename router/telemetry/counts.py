@@ -387,7 +387,7 @@ class Ledger:
         self.spending = Spending()
 
     def busy_us(self) -> dict[str, int]:
-        """Return what each slice has computed; 0 for a slice that has not yet."""
+        """Return the time in us that each slice has computed; 0 for a slice that has not computed yet."""
         return dict.fromkeys(self.restarts, 0) | self.spending.busy()
 
 

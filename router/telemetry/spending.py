@@ -93,8 +93,8 @@ class Spending:
         )
 
     def _busy_since(self, mark: _Mark, resident: Resident) -> dict[str, dict[str, float]]:
-        """Return what was computed since the mark, by slice and model, for all that computed there or are
-        there."""
+        """Return the time computed since the mark, by slice and model, for all models that computed there or
+        are there."""
         found: dict[str, dict[str, float]] = {
             name: dict.fromkeys(models, 0.0) for name, models in resident.items()
         }

@@ -35,7 +35,7 @@ def read_classes(value: object, what: str) -> int:
 
 
 def check_classes(wanted: Sequence[RequestedOutput], spec: ModelSpec, rows: int) -> None:
-    """Raise RequestError if the classes that a request of so many rows asks for cannot be told."""
+    """Raise RequestError if the classes that a request of `rows` rows asks for cannot be given."""
     strings = ranked = 0
     for each in wanted:
         if not each.classes:

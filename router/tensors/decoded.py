@@ -8,9 +8,10 @@ MODEL_VERSION = "1"
 
 
 class RequestedOutput:
-    """One output that the client asked for: `index` into the spec's outputs, binary or as JSON.
+    """An output that the client asked for: `index` into the spec's outputs, binary or as JSON.
 
-    `classes`: so many of each row's largest values in place of the output; 0 for the output itself.
+    `classes`: the number of each row's largest values to return in place of the output; 0 for the output
+    itself.
     """
 
     __slots__ = ("binary", "classes", "index")

@@ -156,11 +156,12 @@ def _byte_elements(data: Buffer) -> Iterator[bytes]:
 
 
 def _round_to_bf16(doubles: bytes) -> bytes:
-    """Round to nearest even. Raises OverflowError for finite doubles beyond BF16.
+    """Return the doubles as BF16, rounded to nearest even. Raises OverflowError for finite doubles beyond
+    BF16.
 
-    By way of FP32 rounded to odd (truncated, last bit set if anything was lost). It keeps enough of the
-    double to tell a tie from a near tie, so rounding twice equals rounding once (S. Boldo and G. Melquiond,
-    "Emulation of FMA and correctly rounded sums", 2008).
+    It goes by way of FP32 rounded to odd (truncated, last bit set if anything was lost). FP32 keeps enough of
+    the double to tell a tie from a near tie, so rounding twice equals rounding once (S. Boldo and G.
+    Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
     """
     exact = np.frombuffer(doubles, "<f8")
     with np.errstate(over="ignore"):

@@ -27,7 +27,7 @@ class Heading:
         wanted: tuple[RequestedOutput, ...],
         asked: RequestParameters,
     ) -> None:
-        """Build the heading. `claims`: in the order of the spec, as `check.arrange` left them."""
+        """Build the heading. `claims`: the inputs in the order of the spec, as `check.arrange` left them."""
         check_classes(wanted, model.spec, claims[0].shape[0])
         self._model = model
         self._rows = claims[0].shape[0]

@@ -61,7 +61,8 @@ class Plan:
     def __init__(
         self, heading: Heading, model: ServedModel, pieces: Sequence[tuple[ClaimedInput, int]], limits: Limits
     ) -> None:
-        """`pieces`: in the order of the spec, with the place of each among the raw contents."""
+        """Build the plan. `pieces`: the inputs in the order of the spec, each with its place among the raw
+        contents."""
         self.model = model
         self.limits = limits
         self._heading = heading
@@ -214,14 +215,14 @@ def encode(decoded: Decoded, reply: Reply) -> bytes:
 
 
 def _opening(model: str) -> bytes:
-    """The first fields of every answer of a model."""
+    """Return the first fields of every answer of a model, and remember them."""
     opening = service_pb2.ModelInferResponse(model_name=model, model_version=MODEL_VERSION)
     _OPENINGS.put(model, opening.SerializeToString())
     return bytes(opening.SerializeToString())
 
 
 def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
-    """The field of an output, without its data."""
+    """Return the field of an output without its data, and remember it."""
     response = service_pb2.ModelInferResponse()
     response.outputs.add(name=name, datatype=datatype, shape=shape)
     field: bytes = response.SerializeToString()

@@ -88,7 +88,7 @@ def _instance_group(device: str, count: int) -> dict[str, Any]:
 
 
 def _parameters(model: ServedModel) -> dict[str, str]:
-    """Return what Triton has no field for."""
+    """Return the parameters that Triton has no field for."""
     return {
         "batching_policy": model.batching.policy,
         "slo_ms": f"{model.slo_us / 1000:g}",

@@ -47,7 +47,7 @@ def _add_log_settings(app: FastAPI) -> None:
 
     @app.post("/v2/logging", tags=["operation"], openapi_extra=_BODY)
     async def update_log_settings(request: Request) -> Response:
-        """Change what is stated, until the gateway is started again; return the settings."""
+        """Change the settings that the client states, until the gateway is restarted; return all settings."""
         change_log_settings(await _read(request))
         return json_of(log_settings())
 

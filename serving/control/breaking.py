@@ -104,8 +104,8 @@ def _on(slices: Iterable[DesiredSlice], model: str) -> list[DesiredSlice]:
 def _fit(specs: Sequence[SliceSpec]) -> bool:
     """Return whether a GPU can have these slices at once.
 
-    Static partitions count as if they could not: how many chunks a GPU has, only its driver tells. So do MIG
-    profiles that the tables do not have.
+    Static partitions count as if they could not, as only a GPU's driver tells how many chunks it has. So do
+    MIG profiles that the tables do not have.
     """
     kinds = {spec.share.kind for spec in specs}
     if len(kinds) > 1 or kinds == {"sm"}:

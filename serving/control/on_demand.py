@@ -243,7 +243,7 @@ class OnDemandLoading:
                     replica.reason = why
 
     def _load_us(self, key: Key, now_us: int) -> int:
-        """Return the time of the variant's own load, whatever else is loading now."""
+        """Return the time in us of the variant's own load, whatever else is loading now."""
         return min((place.load_us(key, now_us) for place in self._places.values()), default=NEVER_US)
 
     def _ready_in_us(self, key: Key, now_us: int) -> int:

@@ -346,10 +346,10 @@ class Scaling:
                     self._stale = True
 
     def _say_cold(self, model: ServedModel, scaled: ScalingState, now_us: int) -> list[Command]:
-        """Return commands that tell the scheduler when a model is on no slice.
+        """Return commands that inform the scheduler when a model is on no slice.
 
-        The scheduler hears that before it is so, and when the model will be on a slice. It also hears that a
-        model needs a slice but none is available.
+        The scheduler hears this in advance, and when the model will be on a slice. It also hears if a model
+        needs a slice but none is available.
         """
         if model.name not in self._observed.models:
             return []

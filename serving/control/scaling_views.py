@@ -74,11 +74,11 @@ def claim(
     capacity: Capacity | None,
     held: frozenset[str],
 ) -> Claim:
-    """Return what a model asks for.
+    """Return the claim of a model: what it asks for.
 
-    `liked`: slices that it may have. `capacity`: on many of them. `held`: those that it has. A wish counts
-    replicas on usual slices. On slower ones the model needs more, but no more than it may have. On faster
-    ones it needs fewer, but no fewer than it must have.
+    `liked`: slices that it may have. `capacity`: the capacity on many of them. `held`: slices that it has. A
+    wish counts replicas on usual slices. On slower slices the model needs more, but no more than it may have.
+    On faster ones it needs fewer, but no fewer than it must have.
     """
     least, most = bounds(model, MANY)
     wish = min(max(wish, least), most)

@@ -112,7 +112,7 @@ def _search(
 
 
 def solve_here(task: Task) -> PlacementPlan:
-    """Return the last plan, from this process: the caller is a job, or has the time."""
+    """Return the last plan, computed in this process: the caller is a job, or has the time."""
     *_, best = plans(task)
     return best
 

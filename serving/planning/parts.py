@@ -76,12 +76,12 @@ def placed(problem: PlacementProblem, placement: Placement) -> list[Placed]:
 def cut(
     problem: PlacementProblem, placement: Placement, rates: Mapping[str, float], seconds: float
 ) -> tuple[list[PlacementPart], list[str]]:
-    """Return what is simulated, the models with least to spare first, and the models that are left out.
+    """Return the parts to simulate, the models with least to spare first, and the models that are left out.
 
     Each part is simulated for `seconds` or until REQUESTS_MIN of each of its models came. All parts have the
-    same share of WORK_MAX, but parts that need less leave theirs to the others. A part that would take more
-    is cut short, to SECONDS_MIN, then thinned out. Of parts that take more even so, as many are kept as
-    WORK_MAX allows, the scarcest always, however short.
+    same share of WORK_MAX, but parts that need less leave the rest to the others. A part that would take more
+    is cut short, to SECONDS_MIN, then thinned out. If parts still take more, as many are kept as WORK_MAX
+    allows. The scarcest is always kept, however short.
     """
     there = capacities(placement)
 

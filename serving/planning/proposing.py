@@ -75,9 +75,11 @@ def _named(texts: Sequence[str], between: str) -> str:
 
 
 def lost_slices(slices: Mapping[str, SliceRecord], failing: Collection[tuple[str, str]]) -> frozenset[str]:
-    """Return the slices that no plan can use: those of lost devices, and those whose workers never start.
+    """Return the slices that no plan can use: slices of lost devices, and slices with workers that never
+    start.
 
-    `failing`: (slice, model) of loads that fail. A slice with one is not lost: its other models may load.
+    `failing`: (slice, model) of loads that fail. A slice with such a load is not lost: its other models may
+    load.
     """
     loads = {place_of(name) for name, _ in failing}
     return frozenset(

@@ -22,7 +22,7 @@ class Outage:
 
 
 def remaining(problem: PlacementProblem, outage: Outage) -> PlacementProblem:
-    """Return the problem without what is lost and without the options whose loads fail."""
+    """Return the problem without what is lost, and without the options with loads that fail."""
     pools = tuple(left for pool in problem.pools for left in _left(pool, outage))
     demands = tuple(_without(demand, outage.failing) for demand in problem.demands)
     return PlacementProblem(demands, pools)

@@ -57,7 +57,7 @@ class Solver:
         return remaining(self.problem, Outage(facts.lost, failing=failing))
 
     def _standing(self, facts: Facts) -> tuple[Placement, Mapping[str, tuple[SliceSpec, ...]]]:
-        """Return what there is on the devices that are left."""
+        """Return the placement and the slices on the devices that are left."""
         placement, specs = self._there(facts)
         return (
             {device: slots for device, slots in placement.items() if device not in facts.lost},

@@ -82,7 +82,7 @@ class Allowance:
         self._since_us = 0
 
     def update(self, afford_us: float, now_us: int) -> None:
-        """Update with what the load of this moment may spend: a fall counts at once, a rise after RISE_US."""
+        """Update with what the present load may spend: a fall counts at once, a rise after RISE_US."""
         if afford_us <= self.afford_us:
             self.afford_us = afford_us
             self._least_us, self._since_us = inf, now_us

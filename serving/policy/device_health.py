@@ -89,7 +89,7 @@ class GpuStanding:
 
 @dataclass(frozen=True, slots=True)
 class EndWorkers:
-    """The workers whose computation faulted must end: their contexts are of no use any more."""
+    """A verdict: the workers with a faulted computation must end, as their contexts are no longer usable."""
 
     uuid: str
     instance: str
@@ -123,7 +123,7 @@ Verdict = EndWorkers | Cordon | Uncordon | Note
 
 
 def judge(standing: GpuStanding, reading: GpuReading) -> tuple[GpuStanding, tuple[Verdict, ...]]:
-    """Return what is known of a GPU after a reading, and what follows from it.
+    """Return what is known of a GPU after a reading, and the verdicts that follow from it.
 
     A GPU that was lost is used again once it answers. Only a reset cures another fault: its cordon stays.
     """
@@ -199,10 +199,10 @@ class Placed:
 
 
 def struck(verdict: EndWorkers, placed: Mapping[str, Placed]) -> Collection[str]:
-    """Return the slices whose workers an application's fault has reached.
+    """Return the slices with workers that an application's fault has reached.
 
-    A fault in one client of an MPS server reaches all of its clients. Several slices in turns have contexts
-    of their own, and the driver does not say which one faulted: that worker notices it by itself.
+    A fault in one client of an MPS server reaches all of its clients. Slices that take turns have contexts of
+    their own, and the driver does not say which context faulted: that worker notices it by itself.
     """
     if verdict.instance:
         return [name for name, place in placed.items() if place.instance == verdict.instance]

@@ -164,7 +164,7 @@ class Drift:
         return weights >= ENOUGH and abs(total / weights) > log(1 + TOLERANCE)
 
     def _remembered(self, profiled: Latency, now_us: int) -> dict[Key, Factor]:
-        """Return the factors of sizes that run now, and of sizes that ran a while ago, as if at today's
+        """Return the factors of sizes that run now, and of sizes that ran some time ago, scaled to today's
         level."""
         ratios = self._evened(self.ratios(profiled))
         factors = self._factors(profiled, ratios)
@@ -204,8 +204,10 @@ class Drift:
         ]
 
     def _evened(self, ratios: list[float]) -> list[float]:
-        """Return the ratios as if all batches had run alone: what neighbours cost is a matter of level
-        (`Residuals`), not of shape."""
+        """Return the ratios as if all batches had run alone.
+
+        The cost of neighbours is a matter of level (`Residuals`), not of shape.
+        """
         split: tuple[list[float], list[float]] = ([], [])
         for ratio, (_, _, _, beside, _) in zip(ratios, self._samples, strict=True):
             split[beside].append(ratio)

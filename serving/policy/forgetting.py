@@ -42,8 +42,10 @@ class Shares:
         return [exp(each) for each in self._logs]
 
     def lower(self, losses: Mapping[int, float]) -> None:
-        """Lower the shares at the end of a round by its `losses` (0 or more, by arm), seen or estimated. Arms
-        without a loss sleep, and keep their share (Freund, Schapire, Singer and Warmuth, STOC 1997)."""
+        """Lower the shares at the end of a round by its `losses` (0 or more, by arm), seen or estimated.
+
+        Arms without a loss sleep, and keep their share (Freund, Schapire, Singer and Warmuth, STOC 1997).
+        """
         horizon = horizon_of(self.rounds)
         eta = rate_of(len(self), horizon, self._variance)
         logs = self._logs

@@ -30,7 +30,7 @@ class Level(IntEnum):
 
 
 def level_of(held_bytes: int, limit_bytes: int) -> Level:
-    """Return the level: FULL begins beyond the limit, each other level at its share."""
+    """Return the level of the held bytes: FULL begins beyond the limit, each other level at its share."""
     if held_bytes > limit_bytes:
         return Level.FULL
     if held_bytes >= CUT_SHARE * limit_bytes:
@@ -64,8 +64,10 @@ class Relief:
 
 
 def relieve(observed: Sequence[HeldMemory], besides_bytes: int, limit_bytes: int) -> Relief:
-    """Return what is to be done now. `observed`: those whose reader stands still for longest come first;
-    `besides_bytes`: what is held that nobody can be made to give back, such as accepted calls.
+    """Return what to end and what to pause now.
+
+    `observed`: uploads and unsent answers, those with the longest stalled reader first. `besides_bytes`: what
+    is held that no client can be made to give back, such as accepted calls.
 
     Only the address that holds most loses anything. The last upload that is read on is not paused: as it
     ends, it makes room for the others.

@@ -197,14 +197,14 @@ def _skip(pieces: Sequence[PieceView], place: int, rows: int) -> int:
 
 
 def choose(backlog: LaneBacklog, rungs: Sequence[Rung], first: int, afford_us: float) -> tuple[int, float]:
-    """Return the rung that runs the batch, and for how long it stays the choice while no request comes or
-    goes. `first`: the rung that answers without pressure; a row may take `afford_us` of a slice's time.
+    """Return the rung that runs the batch, and how long it stays the choice while no request comes or goes.
 
-    The rung above the one that carries the load is used while the backlog is short. Mixed with its neighbour
+    `first`: the rung that answers without pressure; a row may take `afford_us` of a slice's time.
+
+    The rung above the one that carries the load is used while the backlog is short. Mixed with its neighbour,
     it carries the same load for more accuracy than any two rungs farther apart. (The frontier is concave, or
     nearly.) This does not hold if even the last rung cannot carry the load. A rung that has not run for long
-    is tried if nothing else waits. What is believed of it may be of a time when the machine was busy
-    otherwise.
+    is tried if nothing else waits. Its figures may date from a time when the machine was busy otherwise.
     """
     last = len(rungs) - 1
     carries = carrying(rungs, first, afford_us)

@@ -54,12 +54,12 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a profile comes from, for people and for those who compare.
+    """The origin of a profile, for people and for comparisons.
 
     `measured`: when, ISO 8601 in UTC; `machine`: processor, driver, versions and so on, by name; `build`:
     digest of the variant's code and weights; `noise`: spread of the yardstick between the runs, p95 over p50
-    less 1; `error`: where the profile is predicted, not measured: its relative standard error, else 0.
-    `imported`: the file of others that it was read from, "" if this project measured or predicted it.
+    less 1. `error`: the relative standard error of a predicted profile, 0 for a measured one. `imported`: the
+    external file that it was read from, "" if this project measured or predicted it.
     """
 
     measured: str = ""

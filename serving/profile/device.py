@@ -10,9 +10,10 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def device_kind(slice_spec: SliceSpec) -> str:
-    """Return for example `cpu-amd-epyc-f25m17`: the processor's name, family and model; of a GPU its kind.
+    """Return the kind of a device: the name, family and model of a processor (for example
+    `cpu-amd-epyc-f25m17`), or the kind of a GPU.
 
-    Raises ValueError for a GPU whose kind the slice does not name: only its driver knows it.
+    Raises ValueError if the slice names no kind for its GPU: only the driver knows it.
     """
     if slice_spec.device != "cpu" and not slice_spec.kind:
         raise ValueError(f"{slice_spec.device} is no CPU")

@@ -59,7 +59,7 @@ def _share_text(profile: Profile) -> str:
 
 
 def origin_fields(origin: Origin) -> dict[str, object]:
-    """Return what is known of an origin, for JSON."""
+    """Return the known fields of an origin, for JSON."""
     fields = asdict(origin) | {"machine": dict(origin.machine)}
     return {name: value for name, value in fields.items() if value}
 

@@ -31,12 +31,12 @@ class Slowdown:
 
     @staticmethod
     def fit(runs: Sequence[CoRun]) -> "Slowdown":
-        """Fit by least squares in the slowdown, weighted by the runs' counts; no number is negative. Raises
-        ValueError for no run.
+        """Fit the model to the slowdowns by least squares, weighted by the runs' counts; no number is
+        negative. Raises ValueError if there are no runs.
 
-        Either kind of number is linear if the other is known. So the two are found in turn, each by
-        non-negative least squares. (Alternating least squares; P. Paatero, U. Tapper, Environmetrics 5,
-        1994.)
+        The slowdown is linear in either kind of number if the other kind is known. So the fit finds the two
+        in turn, each by non-negative least squares. (Alternating least squares; P. Paatero, U. Tapper,
+        Environmetrics 5, 1994.)
         """
         if not runs:
             raise ValueError("a slowdown model needs at least one measured co-run")

@@ -171,10 +171,10 @@ class Sweep:
         return [(rows, size) for rows in [*doubling, self.batch_max] for size in reversed(self.sizes)]
 
     def _fine_grid(self) -> list[tuple[int, int]]:
-        """Return every batch up to FINE_ROWS, then in steps of an eighth: latency has steps between the
-        doublings.
+        """Return every batch up to FINE_ROWS, then batches in steps of an eighth, because latency has steps
+        between the doublings.
 
-        A matrix product of 3 rows can take longer than one of 16 (oneDNN picks another kernel).
+        A matrix product of 3 rows can take longer than a product of 16 rows (oneDNN picks another kernel).
         """
         fine = {rows for rows, _ in self._grid()}
         rows = 1

@@ -77,11 +77,11 @@ class Bench:
         self._answer(link, link)
 
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:
-        """Pass on that a variant is warm."""
+        """Note that a variant is loaded and warm."""
         self._answer(link, loaded)
 
     def measured(self, link: Link, found: MeasuredBatches) -> None:
-        """Pass on the result of a measurement."""
+        """Hand the result of a measurement to its waiting caller."""
         self._answer(link, found)
 
     def replica_failed(self, link: Link, replica: int, message: str) -> None:  # noqa: ARG002  one at a time
@@ -89,7 +89,7 @@ class Bench:
         self._fail(link.slice, message)
 
     def replica_unloaded(self, link: Link, replica: int) -> None:
-        """Ignore that the previous variant is out of memory: the next variant is loaded after that anyway."""
+        """Ignore that the previous variant was unloaded: the next variant is loaded after that anyway."""
 
     def worker_lost(self, link: Link, reason: str) -> None:
         """Forget a worker that is gone: the bench cannot ask it anything any more."""

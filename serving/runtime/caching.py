@@ -202,8 +202,8 @@ class CachedServing:
             self._expiries.add(member.request.expires_us, member.id, self._members, now)
 
     def _lead(self, member: PendingCall, again: bool = False) -> None:
-        """Have the gateway compute the leader's answer. `again`: another request asked before, so the arrival
-        is known."""
+        """Have the gateway compute the leader's answer. `again`: an earlier request asked for it, so the
+        arrival is already recorded."""
         request_id = self._gateway.submit(member.call, partial(self._settle, member), again)
         if request_id:  # else it was settled within
             member.request_id = request_id
@@ -317,8 +317,8 @@ class CachedServing:
             hand_over(member.deliver, own, member.request.model)
 
     def _fall(self, leader: PendingCall, reply: Reply, now: int) -> None:
-        """No answer: another member leads, unless it would fare the same, as whoever asks again where a call
-        was turned away just now."""
+        """End a leader that got no answer, and let another member lead. None leads if it would fare the same,
+        for example after a rejection just now."""
         kind = reply.outcome.kind
         promoted, ended = self._flights.fell(leader.flight, kind, now, self._least_us(leader.call))
         del self._members[leader.id]

@@ -81,8 +81,8 @@ class Fleet:
         find_capacity: Work[FindCapacity, Capacity] | None = None,
         workers: WorkersSpec = _UNBOUND,
     ) -> None:
-        """`shares`, `workers`: as the supervisor's. `find_capacity`: simulates what replicas carry
-        (`serving.simulation.tables`); without it that is guessed."""
+        """Create a fleet. `shares`, `workers`: as for the supervisor. `find_capacity`: simulates the capacity
+        of replicas (`serving.simulation.tables`); without it the capacity is guessed."""
         self.control = control
         self.observer: FleetObserver | None = None
         self.on_change: Callable[[], None] = lambda: None
@@ -214,7 +214,7 @@ class Fleet:
         self._execute(self.control.worker_ready(link.slice, now), now)
 
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:
-        """A replica is loaded and warm. On a GPU its share and its memory are looked at first."""
+        """Take a replica that is loaded and warm. On a GPU, check its share and its memory first."""
         record = self.control.slices.get(link.slice)
         on_gpu = record is not None and record.spec.device != "cpu" and not record.spec.rehearsed
         if on_gpu and self._tasks is not None:
@@ -326,8 +326,8 @@ class Fleet:
         return {self._gateway.computing(record.spec.name), loading, measured} - {""}
 
     def _say_overran(self, record: SliceRecord, reason: str) -> None:
-        """Warn that a worker held more memory than it may. It is unknown which model took it, so the warning
-        names all."""
+        """Warn that a worker exceeded its memory limit. The warning names all its models, because the model
+        at fault is unknown."""
         held = (ReplicaStatus.LOADING, *LOADED)
         models = sorted({each.model for each in record.replicas.values() if each.status in held})
         logger.warning("the worker of slice %s, with %s, %s", record.spec.name, ", ".join(models), reason)
@@ -485,7 +485,8 @@ async def _unknown(_pid: int) -> int:
 
 
 def _report_unkept(writing: asyncio.Future[Path]) -> None:
-    """Warn that a profile could not be stored: it costs a measurement at the next start, and nothing now."""
+    """Warn that a profile could not be stored. This costs a measurement at the next start, and nothing
+    now."""
     error = None if writing.cancelled() else writing.exception()
     if error is not None:
         logger.warning("a measured profile could not be stored: %s", error)

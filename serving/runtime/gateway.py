@@ -152,7 +152,7 @@ class Gateway:
         self._execute(self._scheduler.cancel(request_id), now_us())
 
     def tighten(self, request_id: int, deadline_us: int) -> None:
-        """Tighten a request's deadline: others wait for the same answer and need it by `deadline_us`. The
+        """Tighten a request's deadline to `deadline_us`, because other calls wait for the same answer. The
         promise to its own client stays."""
         pending = self._pending.get(request_id)
         if pending is not None:

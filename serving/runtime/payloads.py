@@ -16,13 +16,13 @@ from serving.worker.batches import BatchInput, BatchOutput, BatchResult, Refused
 
 
 class Pending:
-    """A call that waits for its answer, since `submitted_us`; `request` is what the scheduler has of it.
+    """A call that waits for its answer since `submitted_us`; `request` is the scheduler's view of the call.
 
-    `outputs`: those of the whole call, where one batch held all of it; else `parts`, by first row. `back_us`:
-    when its last batch came back, which took `output_us` from the model's end. `accuracy`
-    and `variant` are those of the least accurate of its batches, `downgrade` why that one was so.
-    `refused_output`: the output whose guard refuses the answer, "" for none; `refusal` says why. `rehearsed`:
-    a rehearsed worker had any of its batches.
+    `outputs`: the outputs of the whole call if one batch held all of it; else `parts`, by first row.
+    `back_us`: when its last batch came back, `output_us` after the model's end. `accuracy` and `variant`
+    describe its least accurate batch; `downgrade` says why that batch was less accurate. `refused_output`:
+    the output that a guard refuses, "" for none; `refusal` says why. `rehearsed`: a rehearsed worker ran at
+    least one of its batches.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Pending:
                 return
 
     def complete(self, last: RunBatch) -> Reply:
-        """Return the answer, once all rows are in; the `last` of them were in that batch."""
+        """Return the answer once all rows are in. `last`: the batch that brought the last rows."""
         reply = self._answer()
         reply.variant, reply.accuracy, reply.downgrade = self.variant, self.accuracy, self.downgrade
         reply.batch_rows, reply.rehearsed = last.rows, self.rehearsed

@@ -143,7 +143,7 @@ class RedisTier:
         self._watch(now)
 
     def withdraw(self, look: RedisQuery) -> None:
-        """Withdraw a question, as its asker is gone: `look.told` is not called."""
+        """Withdraw a query because its caller is gone: `look.told` is not called."""
         look.over = look.withdrawn = True
 
     def put(self, key: bytes, entry: KeptAnswer) -> None:

@@ -175,7 +175,7 @@ class _Host:
             link.exited(note.how, note.crashed)
 
     def _reap(self) -> None:
-        """All of its workers have ended with it."""
+        """End the links of all workers of this process, because the process has exited."""
         code = self._popen.wait()
         self._unwatch()
         self._control.close()

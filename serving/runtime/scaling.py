@@ -108,7 +108,7 @@ class ScalingJobs:
             return None
 
     def _say(self, what: str, why: str) -> None:
-        """Warn once why something fails, until something else is wrong with it."""
+        """Warn once about a failure of `what`, and again only if the reason changes."""
         if self._said.get(what) != why:
             self._said[what] = why
             logger.warning("%s; the number of replicas follows their load without it", why)

@@ -39,7 +39,7 @@ class SharedTier(Protocol):
         ...
 
     def withdraw(self, look: RedisQuery) -> None:
-        """Withdraw a question: its asker is gone."""
+        """Withdraw a query because its caller is gone."""
         ...
 
     def put(self, key: bytes, entry: KeptAnswer) -> None:
@@ -121,7 +121,8 @@ class Searches:
         return True
 
     def hurry(self, flight: bytes, deadline_us: int, now: int) -> None:
-        """Hurry a search: another call waits for the flight's answer, and needs it by `deadline_us`."""
+        """Shorten a search, because another call waits for the flight's answer and needs it by
+        `deadline_us`."""
         search = self._searches.get(flight)
         if search is None:
             return

@@ -75,11 +75,11 @@ class SelectingServing:
         return self._behind.open_requests - len(self._asked) + len(self._edges)
 
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
-        """Pass a refused request on to the serving behind."""
+        """Pass a refused request on to the inner serving."""
         self._behind.refused(model, outcome, tenant)
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
-        """Pass on to the serving behind the time that an edge itself spent on a completed call."""
+        """Pass on to the inner serving the time that an edge itself spent on a completed call."""
         self._behind.answered(model, reply, read_us, made_us)
 
     def model_ready(self, name: str) -> bool:
@@ -121,8 +121,7 @@ class SelectingServing:
         return len(given)
 
     def selection(self, model: str) -> dict[str, object]:
-        """Return what is known of a served model's members, as JSON values. Raises the errors of
-        `feedback`."""
+        """Return the state of a served model's members, as JSON values. Raises the errors of `feedback`."""
         return self._selection.describe(model)
 
     # steps

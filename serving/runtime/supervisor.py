@@ -67,7 +67,7 @@ class _Child:
         self._mark = mark
 
     def kill(self) -> None:
-        """Have the keeper kill its worker, and what that has started, before the keeper ends."""
+        """Have the keeper kill its worker and the worker's own processes, before the keeper ends."""
         if self.pidfd >= 0:
             with suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.pidfd, signal.SIGTERM)
@@ -171,7 +171,8 @@ class Supervisor:
             await asyncio.get_running_loop().create_unix_connection(lambda: link, sock=ours)
 
     async def _open(self, spec: SliceSpec) -> Setting:
-        """Return what the worker starts with; raises SlicingError if it is to end before it has begun."""
+        """Return the settings that the worker starts with. Raises SlicingError if the worker has to end
+        before it begins."""
         self._opening[spec.name] = ""
         try:
             setting = await self._shares.open(spec)

@@ -13,8 +13,8 @@ LOOK_RUNS = 2000  # of the yardstick, a second of it
 
 
 async def look(bench: Bench, slices: Sequence[str], cores: Sequence[int]) -> Evidence:
-    """Return what the yardstick takes for a second, and the share of the cores that others had meanwhile (()
-    if no CPU is measured). The variants are loaded."""
+    """Return the yardstick's times over about a second, and the share of the cores that other processes used
+    meanwhile (() if no CPU is measured). The variants have to be loaded."""
     before, own = core_time(cores), _own(bench)
     found = await bench.measure(slices, MeasureOrder(0, 1, bench.size, 1, 1, LOOK_RUNS))
     yardsticks = tuple(each for one in found for each in one.yardsticks_us)

@@ -218,7 +218,7 @@ class Admission:
         return shares
 
     def _fit(self, flows: Sequence[TenantFlow], room: float, shares: dict[TenantFlow, float]) -> None:
-        """Lower the shares to `room` slices: max-min between tenants, and within each tenant between its
+        """Reduce the shares to `room` slices: max-min between tenants, and within each tenant between its
         models."""
         wants: dict[str, float] = {}
         for flow in flows:

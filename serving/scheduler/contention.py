@@ -26,9 +26,9 @@ class Contender(Protocol):
 
 
 def backlog_of(own: Contender, lane: Lane, queues: Iterable[Contender], now_us: int) -> LaneBacklog:
-    """Return what waits when a batch of a lane is to be formed, in that lane and in other lanes of the
-    slice's `queues`. It also says how patient the requests are that come. Of many queues it looks at the
-    first LOOKED."""
+    """Return the backlog of a lane and of the other lanes in the slice's `queues`, when a batch of the lane
+    is to be formed. It includes the patience of the requests to come. Of many queues only the first LOOKED
+    are examined."""
     backlog = LaneBacklog(lane, own.slices, own.lateness_us or LATENESS_US, now_us)
     backlog.kin_rows = sum([kin.rows for kin in own.queue.kin(lane)])
     backlog.others_rows = own.queue.backlog.rows - lane.rows - backlog.kin_rows

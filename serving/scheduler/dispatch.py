@@ -190,8 +190,8 @@ def _ask(
 
 
 def join(here: SliceQueue, choice: Choice, pieces: Sequence[Piece], start_us: int) -> dict[Lane, list[Piece]]:
-    """Return what else the batch may take in: the first pieces of kin that the same variant would answer now.
-    It takes as many as there is room for while all of them are in time."""
+    """Return the pieces that can join the batch: the first pieces of kin lanes that the same variant would
+    answer now. It takes as many as there is room for while all of them are in time."""
     found: dict[Lane, list[Piece]] = {}
     lane, room = choice.lane, choice.room
     if room < 1 or not isinstance(lane, Lane):

@@ -176,8 +176,9 @@ class Selector:
 
 
 def learn(replicas: Mapping[str, Replica], row_us: dict[str, float], now_us: int) -> dict[str, float]:
-    """Correct `row_us`, and what is known of replicas that have not run for long, by what the other replicas
-    take. Others slow the slice down, or do so no longer. Return by how much (`Rung.trust`)."""
+    """Correct `row_us`, and the estimates of replicas that have not run lately, by the times of the other
+    replicas. Load from neighbours may have begun or ended to slow the slice. Return the correction of each
+    replica (`Rung.trust`)."""
     lately = {name for name, replica in replicas.items() if not replica.untried(now_us)}
     if not lately:
         return {}  # nothing is known of the slice: what each policy has learnt is the best estimate
@@ -236,13 +237,13 @@ def climber(
 
 
 def cost(replica: Replica) -> float:
-    """Return the cost of a million rows in full batches: a row's microseconds are as many seconds for a
-    million."""
+    """Return the cost of a million rows in full batches: a row's microseconds equal a million rows'
+    seconds."""
     return full_row_us(replica) * replica.price / HOUR_S if replica.price else 0.0
 
 
 def full_row_us(replica: Replica) -> float:
-    """Return what a row takes in full batches."""
+    """Return the time of a row in full batches, in us."""
     rows = replica.rows_worth(replica.size_max)
     return replica.typical_us(rows, replica.size_max) / rows
 

@@ -147,7 +147,7 @@ class Lane:
             self.protected.remove(piece)
 
     def _forget(self) -> None:
-        """Bound the arrivals that left: never more than those that wait, plus a few."""
+        """Bound the arrivals that have left: at most as many as the waiting pieces, plus a few."""
         if len(self._arrivals) > 2 * len(self.pieces) + 16:
             self._arrivals = deque(piece for piece in self._arrivals if piece.lane is self)
 

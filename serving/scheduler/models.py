@@ -178,7 +178,7 @@ class ScheduledModel:
         return found
 
     def row_us(self, variant: str, bucket: int) -> int:
-        """Return what a row of a bucket took when the variant was last on a slice; 0 if it has been on
+        """Return the time of a row of a bucket when the variant was last on a slice; 0 if it has been on
         none."""
         replica = self._latest.get(variant)
         return 0 if replica is None else ceil(replica.typical_us(1, bucket))
@@ -305,8 +305,8 @@ class ScheduledModel:
         return min(found, default=0.0)
 
     def alone_us(self, request: Request) -> float:
-        """Return what the first batch of a request takes, alone and by its quickest replica, as of the last
-        review; 0 if it has none."""
+        """Return the time of a request's first batch, alone on its quickest replica, as of the last review; 0
+        if it has no replica."""
         key = (request.variants, request.size, request.rows)
         alone_us = self._alone_us.get(key)
         if alone_us is None:
@@ -354,7 +354,7 @@ class ScheduledModel:
 
 
 def _means(seen: Iterable[dict[str, Outlook]]) -> dict[str, float]:
-    """Return what a row takes by variant; of unequal slices, as if all had their mean speed."""
+    """Return the mean time of a row by variant; unequal slices count as if all had their mean speed."""
     speeds: dict[str, list[float]] = {}
     for outlooks in seen:
         for variant, outlook in outlooks.items():

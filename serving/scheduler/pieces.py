@@ -34,7 +34,7 @@ def split(request: Request, model: ScheduledModel) -> None:
 
 
 def settle(model: ScheduledModel) -> None:
-    """Split what waits as if the replicas of now had been there when it came."""
+    """Split the waiting requests again, as if the present replicas had been there when the requests came."""
     renewed: dict[Lane, dict[int, list[Piece]]] = {}
     for request, slack_us in list(model.unsettled.values()):
         rows_max = _rows_max(request, model)

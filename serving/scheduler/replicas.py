@@ -57,8 +57,8 @@ class Replica:
         return min(self._batch_max, self.latency.rows_within(self._budget(self._budget_us // 2), size))
 
     def _budget(self, budget_us: int) -> int:
-        """Return what the profile must say of a batch that typically takes `budget_us`: a profile that is too
-        slow must not keep batches small."""
+        """Return the profile's time for a batch that typically takes `budget_us`. A profile that is too slow
+        must not keep batches small."""
         return int(budget_us / min(self.residuals.typical_of(EITHER), 1.0))
 
     def planning(self, share: float) -> ReplicaView:
@@ -74,7 +74,7 @@ class Replica:
         return min(prior_us * residuals.kappa_of(expected, share), most_us) + residuals.overhead_us
 
     def typical_us(self, rows: int, size: int) -> float:
-        """Return what a batch typically takes."""
+        """Return the typical time of a batch."""
         return self.latency.predict_us(rows, size) * self.residuals.typical_of(self.device.expected)
 
     @property
@@ -91,7 +91,7 @@ class Replica:
         return self.drift.is_tried(rows, self.profiled.measured_size(size))
 
     def longest_us(self, predicted_us: float) -> float:
-        """Return what a batch may take, if its prediction is `predicted_us` now, should others join it."""
+        """Return the longest time of a batch with the prediction `predicted_us` now, if others join it."""
         residuals, expected = self.residuals, self.device.expected
         slower = max(residuals.kappa_of(EITHER) / residuals.kappa_of(expected), 1.0)
         return (predicted_us - residuals.overhead_us) * slower + residuals.overhead_us

@@ -131,7 +131,8 @@ class Scheduler:
         return [judgement for live in self._slices.values() for judgement in live.judgements()]
 
     def seen(self, now_us: int) -> tuple[LoadReport, ...]:
-        """Return what the models with load-following replicas were asked, and how they fared."""
+        """Return a report of the load of each model with load-following replicas: its requests and their
+        outcomes."""
         return look(self._models.values(), self._slices.values(), now_us)
 
     # events of requests
@@ -175,11 +176,11 @@ class Scheduler:
         return misses
 
     def tighten(self, request_id: int, deadline_us: int, now_us: int) -> Sequence[Command]:
-        """Tighten a request's deadline: others also wait for its answer and need it by `deadline_us`. Its
+        """Tighten a request's deadline to `deadline_us`, because other calls also wait for its answer. Its
         pieces move forward in their lane.
 
-        The promise to its own client stays. Once the others' deadline cannot be met, it is due as before: it
-        is not given up for their sake.
+        The promise to its own client stays. Once the others' deadline cannot be met, the request is due as
+        before: it is not given up for their sake.
         """
         request = self._accepted.get(request_id)
         if request is None:
@@ -194,7 +195,8 @@ class Scheduler:
         return ()
 
     def pass_on(self, request: Request, successor: Request, now_us: int) -> None:
-        """Its client left, and another waits for the same answer: it is `successor`'s from now on."""
+        """Pass a request on to `successor`, because its client left and another call waits for the same
+        answer."""
         model = self._models[request.model]
         model.queue.pass_on(request, successor)
         if request.id in model.unsettled and successor.expires_us != NEVER_US:
@@ -217,7 +219,7 @@ class Scheduler:
         return () if request is None else (self._endings.end(request, CLIENT_GONE),)
 
     def wake(self, now_us: int) -> Sequence[Command]:
-        """Handle deadlines that passed, batches that hang, and batches that are due."""
+        """Handle expired deadlines, hung batches, and batches that are due."""
         if self._timed and now_us >= self._due_us:
             self._lateness.add(now_us - self._due_us)
         if self._admission.is_due:
@@ -236,7 +238,7 @@ class Scheduler:
     # events of batches and slices
 
     def batch_done(self, batch_id: int, compute_us: int, now_us: int) -> Sequence[Command]:
-        """Handle a batch that was computed. Unknown ids (of a slice that was given up) are ignored."""
+        """Note that a batch was computed. Ignore unknown ids (of a slice that was given up)."""
         batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
@@ -259,8 +261,8 @@ class Scheduler:
         return self._plan(answers, now_us)
 
     def batch_failed(self, batch_id: int, detail: str, now_us: int) -> Sequence[Command]:
-        """Handle a batch with a model that raised: it is tried again in halves, until only what the model
-        raises on fails."""
+        """Note that the model raised an error for a batch. Try the batch again in halves, until only the rows
+        that the model raises on fail."""
         batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
@@ -423,7 +425,7 @@ class Scheduler:
                 self._due_us = min(self._due_us, max(due_us, now_us))
 
     def _wake_now(self, now_us: int) -> None:
-        """Have the driver wake it after all events of this instant."""
+        """Have the driver wake the scheduler after all events of this instant."""
         self._due_us = now_us
         self._timed = False
 

@@ -183,7 +183,7 @@ class SliceQueue:
         return self.selector.quickest(lane.variants, lane.size, rows)
 
     def starts_us(self) -> int:
-        """Return about when a batch of what waits has to start: as if it took as long as the last batch
+        """Return about when the next waiting batch has to start, if it takes as long as the last batch
         chosen."""
         return self.queue.first_due_us - int(self._chosen.latency_us)
 
@@ -233,7 +233,7 @@ class Slice:
         return [batch for batch in self.running.values() if batch is not self._staged]
 
     def fit(self) -> None:
-        """Fit the slice to its replicas, as replicas came or went."""
+        """Fit the slice to its replicas after replicas came or went."""
         replicas = [replica for here in self.queues.values() for replica in here.replicas.values()]
         for replica in replicas:
             replica.device = self.device

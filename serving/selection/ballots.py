@@ -52,15 +52,15 @@ class Ballot:
         return Tensor(self._name, self._datatype, shares.shape, shares.tobytes())
 
     def join(self, reply: Reply, decided: Vote) -> list[Tensor]:
-        """One answer: the shares of weight, and every other output as `reply` has it."""
+        """Return one answer: the shares of weight, and every other output as in `reply`."""
         outputs = list(reply.outputs)
         outputs[self._place] = self.write(decided)
         return outputs
 
 
 def decide(named: Classes, weights: Weights, classes: int, absent: float) -> tuple[Vote, int]:
-    """Return the vote of members, and which of them speaks for it: who agrees on the most rows, of equals who
-    weighs the most on them, then the earliest. Arguments as of `vote`."""
+    """Return the vote of members, and the member that speaks for it. The speaker agrees on the most rows;
+    ties go to the greatest weight on those rows, then to the earliest. Arguments as for `vote`."""
     decided = vote(named, weights, classes, absent)
     agrees = named == decided.named
     rows, worth = agrees.sum(1), (weights * agrees).sum(1)

@@ -78,8 +78,9 @@ class Chooser:
         ]
 
     def ask(self, floor: float) -> Subset:
-        """Who is asked together: of an ensemble the cheapest that keep the floor under pressure, else the
-        best; otherwise all that keep it. () where none do. What costs said holds until `look`."""
+        """Return the members to ask together. For an ensemble: under pressure the cheapest subset that keeps
+        the floor, else the best subset. Otherwise: all members that keep the floor; () if none do. The choice
+        holds until `look`."""
         asked = self._asked.get(floor)
         if asked is None:
             if len(self._asked) >= _FLOORS_MAX:
@@ -101,31 +102,31 @@ class Chooser:
 
     @property
     def whole(self) -> Subset:
-        """Who is asked together where nothing presses."""
+        """Return the members to ask together when there is no pressure."""
         return self.panel.whole if self.panel is not None else tuple(range(len(self.members)))
 
     # what answers are worth
 
     def quorum(self, voted: Subset, floor: float) -> Subset:
-        """Whose votes count of those who voted: all, or where they do not keep the floor together the most
-        accurate of them that do; () where none do."""
+        """Return the voters that count: all of them, or, if together they do not keep the floor, their most
+        accurate subset that does; () if none does."""
         if self.panel is None or not voted:
             return voted
         return self.panel.within(voted, floor)
 
     def weights(self, voted: Subset, named: Classes) -> Weights:
-        """Of votes, `[members, rows]` as `named`."""
+        """Return the weights of votes, `[members, rows]` as `named`."""
         if self.panel is not None:
             return np.take_along_axis(self.panel.weights[[*voted]], named, 1)
         return np.repeat(self._learnt()[[*voted]][:, None], named.shape[1], 1)
 
     def absent(self, missing: Subset) -> float:
-        """Return what votes would have weighed that are missing."""
+        """Return the weight that missing votes would have had."""
         worth = self.panel.weights.mean(1) if self.panel is not None else self._learnt()
         return float(worth[[*missing]].sum()) if missing else 0.0
 
     def accuracy(self, voted: Subset) -> float | None:
-        """Of these together, as it was measured; None where nobody has."""
+        """Return the measured accuracy of these members together; None if it was not measured."""
         return self.panel.accuracy[voted] if self.panel is not None else None
 
     def _learnt(self) -> Weights:
@@ -160,7 +161,7 @@ class Chooser:
         self.taken += len(given)
 
     def describe(self) -> dict[str, object]:
-        """Policy, members and what is known of them, as JSON values."""
+        """Return the policy, the members and the state of each, as JSON values."""
         told: dict[str, object] = {"model": self.model.name, "policy": self.policy}
         members: list[dict[str, object]] = [{"name": name} for name in self.members]
         if self.panel is not None:

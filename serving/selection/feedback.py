@@ -37,8 +37,9 @@ class Feedback:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AnsweredPoll:
-    """Who answered (members by their place), the classes that they `named`, `[members, rows]`, and the
-    probability with which a single one was drawn, among those that were `allowed` (all where it is empty)."""
+    """The members that answered (by their place) and the classes that they `named`, `[members, rows]`.
+    `probability`: the probability of drawing a single member among the `allowed` members (all if it is
+    empty)."""
 
     members: tuple[int, ...]
     named: Named
@@ -78,7 +79,7 @@ class Queries:
         self._rows = 0
 
     def __len__(self) -> int:
-        """Return those of which something is kept, that which was taken included."""
+        """Return the number of kept answers, including those that already took feedback."""
         return len(self._answers)
 
     def keep(self, answered: AnsweredPoll, now_us: int, tenant: str = DEFAULT_TENANT) -> str:
@@ -92,8 +93,8 @@ class Queries:
         return query
 
     def find(self, query: str, now_us: int, tenant: str = DEFAULT_TENANT) -> AnsweredPoll:
-        """Return the answer of that name to that tenant; FeedbackError where there is none of which feedback
-        is taken. Of another tenant's answer it says no more than of none."""
+        """Return the answer of that name to that tenant. Raises FeedbackError if there is no such answer that
+        takes feedback. Another tenant's answer gives the same error as no answer."""
         kept_us, asked, answered = self._answers.get(query, (now_us - self.keep_us - 1, "", None))
         if now_us - kept_us > self.keep_us or asked != tenant:
             known = f"is kept for {self.keep_us / 1e6:g} s (keep_s) and at most {ANSWERS_MAX} answers"
@@ -103,7 +104,7 @@ class Queries:
         return answered
 
     def take(self, query: str) -> None:
-        """Feedback on it was taken, and is not again."""
+        """Note that an answer took feedback, so that it takes no more."""
         kept_us, tenant, answered = self._answers[query]
         self._answers[query] = kept_us, tenant, None
         self._forget(answered)

@@ -78,7 +78,7 @@ class Poll:
         self._named: dict[int, Classes] = {}
 
     def take(self, member: int, reply: Reply) -> None:
-        """A member has answered, or failed to."""
+        """Take a member's answer or failure."""
         self.waiting = tuple(each for each in self.waiting if each != member)
         self._replies[member] = reply
         self.chooser.pressure.voted(reply.outcome.reason in _CROWDED)
@@ -118,7 +118,7 @@ class Poll:
         return reply
 
     def _time(self, reply: Reply, counted: tuple[int, ...]) -> None:
-        """The phases of the last who answered: it was waited for."""
+        """Copy to the reply the phases of the last counted answer, because the poll waited for it."""
         replies = [each for member, each in self._replies.items() if member in counted]
         last = replies[-1]
         reply.queue_us, reply.batch_us, reply.compute_us = last.queue_us, last.batch_us, last.compute_us
@@ -131,7 +131,7 @@ class Poll:
         reply.age_us = max(each.age_us for each in replies)
 
     def _overloaded(self, missing: tuple[int, ...]) -> str:
-        """Return why not all voted who would without pressure; "" where they did."""
+        """Return why fewer members voted than without pressure; "" if all voted."""
         for member in missing:
             if member in self._named:
                 continue  # its vote fell with those that are missing

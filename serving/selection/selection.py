@@ -127,7 +127,7 @@ class Selection:
         self._selected(model).learn(given, now_us, tenant)
 
     def describe(self, model: str) -> dict[str, object]:
-        """Return what is known of a served model's members, as JSON values. Errors as of `feedback`."""
+        """Return the state of a served model's members, as JSON values. Raises the errors of `feedback`."""
         return self._selected(model).describe()
 
     def chooser(self, model: ServedModel) -> Chooser:

@@ -71,5 +71,5 @@ class Noted:
         reason.append(REASONS.index(Downgrade(batch.downgrade)))
 
     def columns(self) -> Answered:
-        """Return what was kept so far."""
+        """Return the answers noted so far."""
         return Answered(*(np.asarray(kept, np.int64) for kept in (*self._answers, *self._downgrades)))

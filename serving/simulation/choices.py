@@ -25,8 +25,8 @@ class VariantShares:
 
 
 def choice(runs: Sequence[Answered], number: int, model: ServedModel, span: Span) -> VariantShares:
-    """Return the variant shares of the model of this number, over runs with unlike seeds, for requests that
-    came in the span."""
+    """Return the variant shares of the model with this number, over runs with different seeds, for requests
+    that came in the span."""
     names = _ranked(model)
     if len(names) == 1:
         accuracy = model.accuracy(names[0])

@@ -48,7 +48,7 @@ class DataPlane(Protocol):
         ...
 
     def wake(self, now_us: int) -> Iterable[Happening]:
-        """Return what was due."""
+        """Return the happenings that were due."""
         ...
 
     def settled(self, slice_name: str, happening: Happening, now_us: int) -> Iterable[Happening]:
@@ -121,17 +121,17 @@ class ControlledSimulation:
         self._push(at_us, lambda now_us: self._carry_out(act(now_us)))
 
     def lose(self, at_us: int, device: str, back_us: int = NEVER_US) -> None:
-        """Lose a device from then until `back_us`, with all workers there."""
+        """Lose a device, with all its workers, from `at_us` until `back_us`."""
         self._push(at_us, lambda now_us: self._lose(device, now_us))
         if back_us != NEVER_US:
             self._push(back_us, lambda now_us: self._find(device, now_us))
 
     def warn(self, at_us: int, device: str, reason: str) -> None:
-        """Control hears then that a device will be lost."""
+        """Warn control at `at_us` that a device will be lost."""
         self._push(at_us, lambda now_us: self._pass_on([("device_leaving", device, reason)], now_us))
 
     def fail(self, at_us: int, device: str, back_us: int = NEVER_US) -> None:
-        """A device is gone from then until `back_us`, and control is told nothing: no worker lives there."""
+        """Fail a device from `at_us` until `back_us` without a notice to control: no worker lives there."""
         self._push(at_us, lambda now_us: self._fail(device, now_us))
         if back_us != NEVER_US:
             self._push(back_us, lambda _: self._workers.failed.discard(device))
@@ -177,7 +177,7 @@ class ControlledSimulation:
         self._push(self.now_us + after_us, lambda now_us: self._happen(worker, happening, now_us))
 
     def _happen(self, worker: VirtualWorker, happening: Happening, now_us: int) -> None:
-        """Handle what a worker's link says."""
+        """Handle an event of a worker's link."""
         seen = self._workers.happens(worker, happening, now_us)
         if seen is None:
             return
@@ -195,7 +195,7 @@ class ControlledSimulation:
             count(worker.spec.device, replica.model)
 
     def _pass_on(self, happenings: Iterable[Happening], now_us: int) -> None:
-        """Pass on what the data plane says."""
+        """Pass the events of the data plane on to control."""
         for happening in happenings:
             self.heard("", happening)
             event, *arguments = happening

@@ -47,7 +47,7 @@ class Steered(Simulation):
         super().__init__(site, device)
 
     def ask(self, arrivals: Iterable[Arrival]) -> None:
-        """From now on these requests come, in ascending order."""
+        """Take these requests from now on, in ascending order."""
         self._asked = iter(arrivals)
         self._next = next(self._asked, None)
 
@@ -155,7 +155,7 @@ class Steered(Simulation):
         return ()
 
     def _happened(self) -> Iterable[Happening]:
-        """What control is to hear of, once."""
+        """Return the events for control, each once."""
         found, self._found = self._found, []
         for model in sorted(self._retiring) if self._retiring else ():
             if not self.scheduler.models[model].open:

@@ -112,7 +112,7 @@ class Simulation:
         return self.tally
 
     def arrive(self, arrival: Arrival) -> None:
-        """A request comes, at its instant."""
+        """Submit a request to the scheduler at its instant."""
         at_us, number, rows, slack_us, tenant, size, variant, expires, bucket, tier = arrival
         promises = self._models[number]
         self._count += 1
@@ -149,7 +149,7 @@ class Simulation:
             self._carry_out(commands, at_us)
 
     def promise(self, model: ServedModel) -> None:
-        """From now on requests for a model are promised this."""
+        """Promise this to requests for a model from now on."""
         for number, each in enumerate(self._models):
             if each.name == model.name:
                 self._models[number] = _Promises(model)
@@ -158,13 +158,13 @@ class Simulation:
                     self._choosing.add(model.name)
 
     def unserved(self, model: str) -> None:
-        """From now on a model is unknown."""
+        """Stop serving a model from now on."""
         for each in self._models:
             if each.name == model:
                 each.served = False
 
     def advance(self, until_us: int) -> None:
-        """Advance over what happens before that instant; with NEVER_US, until every request has ended."""
+        """Run the events before that instant; with NEVER_US, run until every request has ended."""
         while True:
             now_us = self.due_us
             if now_us >= until_us:
@@ -264,7 +264,7 @@ class Simulation:
             self.stall(what.slice, what.stall_us, now_us)
 
     def stall(self, slice_name: str, stall_us: int, now_us: int) -> None:
-        """Stall a worker: it computes nothing for that time."""
+        """Stall a worker: it computes nothing for `stall_us`."""
         self._stalled_us[slice_name] = max(self._stalled_us.get(slice_name, 0), now_us) + stall_us
         here = self._running.get(slice_name, {})
         for batch_id, (batch, end_us) in here.items():
@@ -272,13 +272,13 @@ class Simulation:
         self._computed_us[slice_name] = self._computed_us.get(slice_name, 0) + stall_us
 
     def stuck(self, slice_name: str, reason: str, now_us: int) -> None:
-        """A worker holds a batch for longer than any may take: it is ended."""
+        """Crash a worker that holds a batch for longer than any batch may take."""
         self.crash(slice_name, reason, now_us)
 
     def crash(self, slice_name: str, reason: str, now_us: int) -> None:
-        """Crash a worker, with what it was loading. As in `serving.control`, another is started after a
-        back-off. It is back with each of its variants after that variant's load, one after the other. The
-        scheduler hears first when that is."""
+        """Crash a worker, with the variants that it was loading. As in `serving.control`, another worker
+        starts after a back-off. Each variant is back after its load, one after the other. The scheduler first
+        gets the times when they are back."""
         lived_us = now_us - self._started_us.get(slice_name, 0)
         kept = [each for each in self._happenings if not _is_load(each[2], slice_name)]
         loads = len(kept) < len(self._happenings)

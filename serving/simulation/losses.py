@@ -122,7 +122,7 @@ class LossCourse:
         return NEVER_US if back_s is None else self.epoch_us + round(back_s * 1e6)
 
     def begin(self, presence: Presence, models: Collection[str], now_us: int) -> None:
-        """It begins now, for those `models` that have a replica there."""
+        """Begin the course now, for those `models` that have a replica on the lost slices."""
         self.begun = True
         there = {model: presence.slices(model) for model in models}
         self.before = {model: len(on) for model, on in there.items() if on.intersection(self.slices)}

@@ -147,7 +147,7 @@ class _Trial:
 
 
 def _alone(model: ServedModel, variant: str) -> ServedModel:
-    """Return the model as if it had only that variant; what else it promises stays."""
+    """Return the model with that variant as its only one; its other promises stay."""
     own = Needs(slo_us=model.own.slo_us, percentile=model.own.percentile, slo_rows=model.own.slo_rows or None)
     return replace(
         model, slo_us=model.own.slo_us, variants=(variant,), default_variant=variant, needs=own, tiers=(),
@@ -156,8 +156,8 @@ def _alone(model: ServedModel, variant: str) -> ServedModel:
 
 
 def spread(profile: Profile) -> float:
-    """Return the coefficient of variation of a batch's latency, were it lognormal. It is what p95 over p50
-    says in the median of the measured points; 0 if nothing does."""
+    """Return the coefficient of variation of a batch's latency, as if it were lognormal. It comes from the
+    median ratio of p95 to p50 over the measured points; 0 if too few points give a ratio."""
     ratios = [point.p95_us / point.p50_us for point in profile.points if 0 < point.p50_us < point.p95_us]
     if len(ratios) * 2 < len(profile.points):
         return 0.0

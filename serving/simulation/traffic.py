@@ -63,8 +63,8 @@ def uniform(low: int, high: int) -> Mix:
 
 
 def long_tailed(high: int, exponent: float = 2.0) -> Mix:
-    """Return a mix of 1 to `high` by a power law: most are small, few are large (share of k proportional to
-    k^-exponent)."""
+    """Return a mix of 1 to `high` by a power law: most values are small, few are large (the share of k is
+    proportional to k^-exponent)."""
     values = tuple(range(1, high + 1))
     return Mix(values, popularity(high, exponent))
 

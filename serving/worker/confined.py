@@ -25,7 +25,7 @@ def follow(parent: int, number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def adopt() -> None:
-    """Adopt what is orphaned below this process as its child, whatever session it has made."""
+    """Adopt the orphans below this process as its children, in any session."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 

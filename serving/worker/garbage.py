@@ -32,8 +32,8 @@ class Garbage:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Pause automatic collection for the block. An import makes that many objects that it would be walked
-        over six times, a third of what `import torch` takes."""
+        """Pause automatic collection for the block. An import makes many objects: the collector would walk
+        them six times, a third of the time of `import torch`."""
         with self._lock:
             self._pauses += 1
             gc.disable()

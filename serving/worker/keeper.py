@@ -38,8 +38,8 @@ class Charge:
 
 
 def keep(charge: Charge) -> None:
-    """Fork, and return in the worker only. The worker dies with its keeper; the keeper exits as the worker
-    has."""
+    """Fork, and return in the worker only. The worker dies with its keeper; the keeper exits when the worker
+    has exited."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would reap children itself
     signal.pthread_sigmask(signal.SIG_BLOCK, _AWAITED)
     follow(charge.parent, signal.SIGTERM)
@@ -85,7 +85,7 @@ def _watch(worker: int, memory_bytes: int) -> tuple[int | None, str]:
 
 
 def _reap(worker: int) -> int | None:
-    """Reap children that have ended. Return the worker's wait status, None if it lives."""
+    """Collect the children that have ended. Return the worker's wait status, or None if it lives."""
     while True:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if pid in (0, worker):
@@ -113,7 +113,7 @@ def _end_all(worker: int, *, alive: bool) -> int:
 
 
 def _exit_as(status: int) -> NoReturn:
-    """Exit as the worker did, so that the gateway can tell how it has ended."""
+    """Exit as the worker did, so that the gateway can tell how the worker ended."""
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         with suppress(OSError):  # SIGKILL has no handler

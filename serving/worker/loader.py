@@ -86,7 +86,7 @@ class Loader:
         slow_s: float = SLOW_S,
         in_turn: InTurn | None = None,
     ) -> None:
-        """`in_turn`: as `load_replica` takes it."""
+        """Create a loader. `in_turn`: as for `load_replica`."""
         self._in_turn = in_turn
         self._slow_s = slow_s
         self._backend = backend

@@ -230,7 +230,7 @@ def unpack_unload(frame: Frame) -> int:
 
 
 def pack_unloaded(replica: int) -> bytes:
-    """Return the answer to UNLOAD: its memory is given back."""
+    """Return the answer to UNLOAD: the replica's memory was released."""
     return pack_frame(FrameKind.UNLOADED, orjson.dumps({"replica": replica}))
 
 

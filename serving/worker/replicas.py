@@ -93,7 +93,7 @@ class LoadedReplica:
         return differs
 
     def warm_batch(self, rows: int, size: int) -> None:
-        """Run one batch of so many rows, as it will be served."""
+        """Run one batch of `rows` rows, as it will be served."""
         self.predict(self._sample(rows, size), {})
 
     def seal(self) -> None:
@@ -143,8 +143,8 @@ class LoadedReplica:
         return MeasuredBatches(order.replica, *batch, latencies, yardsticks, weighed_bytes, disturbed)
 
     def _run(self, inputs: Arrays, order: MeasureOrder) -> tuple[list[int], bool]:
-        """Return what undisturbed runs took, tried up to TRIES times as often. If there is none, return what
-        the others took, and True."""
+        """Return the times of undisturbed runs; it tries up to TRIES times as often. If none was undisturbed,
+        return the times of the other runs, and True."""
         calm: list[int] = []
         disturbed: list[int] = []
         spent_us = took_us = 0

@@ -55,7 +55,7 @@ class WorkerLoop:
         device: str = "cpu",
         in_turn: InTurn | None = None,
     ) -> None:
-        """`in_turn`: as `serving.worker.replicas.load_replica` takes it."""
+        """Create the loop. `in_turn`: as for `serving.worker.replicas.load_replica`."""
         self._sock = sock
         self._requests = areas[0] if areas else None
         self._answers = areas[1] if areas else None

@@ -31,8 +31,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def marked(mark: str) -> list[int]:
-    """Return the processes that were started with `mark`, as NAME=VALUE, in their environment, wherever they
-    are. Of other users, only the readable ones are included."""
+    """Return the processes that have `mark`, as NAME=VALUE, in their starting environment. Processes of other
+    users are included only if they are readable."""
     wanted = mark.encode()
     found: list[int] = []
     for pid in filter(str.isdecimal, os.listdir("/proc")):

@@ -23,7 +23,8 @@ class Yardstick:
         self._device = device
 
     def run(self, count: int) -> list[int]:
-        """Return what each of `count` runs took, microseconds; one run before them is not counted."""
+        """Return the time of each of `count` runs, in microseconds; the first of `count` + 1 runs is not
+        counted."""
         return [self._once() for _ in range(count + 1)][1:] if count else []
 
     def _once(self) -> int:

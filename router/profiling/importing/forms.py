@@ -69,7 +69,8 @@ def read_batches(table: Table, told: Told) -> list[Batch]:
 
 
 def _own(table: Table, told: Told) -> Iterator[Batch]:
-    """Columns of our own; a column that is missing is said on the command line."""
+    """Yield the batches of a table with our own columns. The command line states any column that is
+    missing."""
     known = (*OWN, *OWN_MORE)
     for column in table.columns:
         if column not in known:
@@ -85,9 +86,10 @@ def _own(table: Table, told: Told) -> Iterator[Batch]:
 
 
 def _parva(table: Table, told: Told) -> Iterator[Batch]:
-    """ParvaGPU's tables: instances of so many compute slices; a throughput of 0 is out of memory.
+    """Yield the batches of ParvaGPU's tables. `mig instance` is a number of compute slices; a throughput of 0
+    means out of memory.
 
-    Latencies are rounded to milliseconds, and throughputs are of one process, so these tell the time.
+    Latencies are rounded to milliseconds, and throughputs are of one process, so throughputs tell the time.
     """
     for line in table.lines:
         throughput, rows = line.number("throughput"), line.count("batch size")
@@ -108,7 +110,8 @@ def _parva(table: Table, told: Told) -> Iterator[Batch]:
 
 
 def _perf_analyzer(table: Table, told: Told) -> Iterator[Batch]:
-    """Columns in microseconds; of each batch size the lines of the least load, which waits least."""
+    """Yield the batches of a table in microseconds. For each batch size, take the lines of the least load, as
+    they wait least."""
     load = next((each for each in ("concurrency", "request rate") if each in table.columns), "")
     for line in _least_loaded(table, load, ("batch size", "batch")):
         p50_us = line.number("p50 latency", "avg latency")
@@ -121,7 +124,8 @@ def _perf_analyzer(table: Table, told: Told) -> Iterator[Batch]:
 
 
 def _model_analyzer(table: Table, told: Told) -> Iterator[Batch]:
-    """The table of inferences; of each batch size the lines of the least load, which waits least."""
+    """Yield the batches of the table of inferences. For each batch size, take the lines of the least load, as
+    they wait least."""
     latencies = {
         found[1]: (column, 1e3 if found[2] == "ms" else 1.0)
         for column in table.columns

@@ -247,14 +247,16 @@ class Choice:
     """Run `pieces` of `lane` now as `variant`; the batch must start by `latest_start_us`.
 
     The pieces in `drop`, of the same lane, are given up for it. `lane` None: wait, and ask again at `wake_us`
-    or when the queue changes. `patient`: the batch may also wait for more rows, until `wake_us` at most; how
-    long is decided between all models of the slice, from `latency_us` and `grown_us`, that with one row more.
+    or when the queue changes. `patient`: the batch may also wait for more rows, until `wake_us` at most. How
+    long is decided between all models of the slice, from `latency_us` and `grown_us`, the latency with one
+    row more.
 
-    `protected`: some of it is (`PieceView.protected`). `rule`, `rank`: where all that want the slice follow
-    one rule (a paper's way to pick a model), the least rank goes first; else the least latest start.
-    `room`: rows of other lanes that the batch may take in beside these.
-    `stays_us`: until then the choice is the same as long as nobody comes or goes and no batch of this replica
-    is back, so that it need not be asked for again.
+    `protected`: some pieces are protected (`PieceView.protected`). `rule`, `rank`: if all that want the slice
+    follow one rule (a paper's way to pick a model), the least rank goes first. Else the least latest start
+    goes first. `room`: rows of other lanes that the batch may take in beside these.
+
+    `stays_us`: until then the choice stays the same while no request comes or goes and no batch of this
+    replica returns. So it need not be asked for again.
     """
 
     __slots__ = (

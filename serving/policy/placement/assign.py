@@ -26,10 +26,10 @@ def assign(problem: PlacementProblem, draft: Draft, current: Placement) -> Place
     """Return the draft's slots on devices of its pools, MIG instances with their starts.
 
     The devices are in the problem's order. The result lacks the fewest failure domains
-    (`Demand.domains_min`). Of such results it is one with the least time until the started replicas can be
-    counted on. On small fleets that is exact, on large ones it is the best that was found.
+    (`Demand.domains_min`). Among such results, it has the least time until the started replicas can be
+    counted on. On small fleets this is exact; on large fleets it is the best that was found.
 
-    Raise ValueError if the problem's devices cannot hold the draft.
+    Raises ValueError if the problem's devices cannot hold the draft.
     """
     made = lots(problem, draft)
     least = spread_least(problem, made)

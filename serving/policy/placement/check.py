@@ -33,10 +33,10 @@ def cycle_us(slot: Slot, others: Sequence[Slot]) -> tuple[float, tuple[float, ..
 
 
 def faults(problem: PlacementProblem, placement: Placement) -> list[str]:
-    """Return what is wrong with the placement, in sentences.
+    """Return sentences on what is wrong with the placement.
 
     The list is empty if every slice is legal, and every replica keeps its model's SLO and carries its
-    `capacity`. How much of the demands is carried is checked by `shortfalls`.
+    `capacity`. `shortfalls` checks how much of the demands is carried.
     """
     problem = pooled(problem, placement)
     found: list[str] = []

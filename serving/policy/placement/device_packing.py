@@ -36,7 +36,7 @@ def find_taken(stacks: Iterable[Stack]) -> Amounts:
 
 
 def find_limits(pool: Pool) -> Amounts:
-    """Return what a device of the pool has; inf stands for no limit."""
+    """Return the amounts that a device of the pool has; inf stands for no limit."""
     parts = find_parts(pool)
     return parts.total, pool.memory_bytes or inf, parts.slices_max or inf
 

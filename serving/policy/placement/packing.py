@@ -83,9 +83,9 @@ def _ways(problem: PlacementProblem) -> Iterator[WaysOf]:
 
 
 def _rank(problem: PlacementProblem, shelves: OpenDevices) -> tuple[float, float, float]:
-    """Return a sort key, least is best: the missing parts, the cost, and what is taken of devices.
+    """Return a sort key, least is best: the missing parts, the cost, and the share of devices that is taken.
 
-    Missing are parts of rates and failure domains.
+    Missing parts are parts of rates and failure domains.
     """
     there = shelves.shelves.values()
     carried = _carried(slot for shelf in there for slot in shelf.slots)

@@ -129,7 +129,7 @@ def cost(problem: PlacementProblem, placement: Placement) -> float:
 
 
 def short(problem: PlacementProblem, placement: Placement) -> dict[str, float]:
-    """Return what the placement does not carry of the demands, in rows a second by model.
+    """Return the rates that the placement lacks for the demands, in rows a second by model.
 
     Models that lack nothing are left out.
     """

@@ -91,7 +91,8 @@ def make_plan(problem: PlacementProblem, draft: Draft, current: Placement) -> Pl
 
 
 def rank(problem: PlacementProblem, plan: PlacementPlan) -> tuple[float, float, bool]:
-    """Return a sort key, least is best: what the demands lack, then the cost, then a missing proof."""
+    """Return a sort key, least is best: what the demands lack, then the cost, then whether the proof is
+    missing."""
     return round(lacking(problem, plan.placement), 6), plan.cost, not plan.optimal
 
 

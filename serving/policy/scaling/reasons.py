@@ -14,8 +14,8 @@ _NEAR = 1e-6
 
 
 def reasons(problem: ScalingProblem, replicas: Ints, carried: CarriedShares) -> dict[int, str]:
-    """Return a sentence for each claim that has less than it needs, or a worse variant than it would take if
-    slices and money were without end."""
+    """Return a sentence for each claim with less than it needs, or a worse variant than unlimited slices and
+    money would give."""
     used = by_kind(problem, replicas).sum(axis=0)
     wanted = _wanted(problem)
     offers = problem.offers

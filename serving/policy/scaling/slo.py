@@ -172,9 +172,11 @@ class SloReplicas:
         return self._envelope.estimate(self._bursts.cv**2, (view.start_us + view.period_us) / 1e6)
 
     def _judge(self, view: View, estimate: Estimate, capacity: Capacity) -> None:
-        """Judge by the misses whether the table promises too much. Only a steady rate counts, and only
-        replicas that were there all the time. So a jump, a start or a death says nothing against the
-        table."""
+        """Judge by the misses whether the table promises too much.
+
+        Only a steady rate counts, and only replicas that were there all the time. So a jump, a start or a
+        death says nothing against the table.
+        """
         period_s = view.period_us / 1e6
         self._trust.forget(period_s)
         if view.ready != self._ready:
@@ -191,8 +193,10 @@ class SloReplicas:
             self._trust.look(offered, missed, period_s, Claimed(claimed, 1 - view.percentile / 100), crowd)
 
     def _enough(self, view: View, estimate: Estimate, within: CarriedRates, capacity: Capacity) -> int | None:
-        """Return the replicas that keep the promise with what comes, as long as that is of the kind that
-        came. Return None if it is not, or if that is not known yet."""
+        """Return the replicas that keep the promise with the coming load, if it is of the kind that came.
+
+        Returns None if it is not, or if that is not known yet.
+        """
         period_s, patience_s = view.period_us / 1e6, PATIENCE * view.slo_us / 1e6
         rows = view.seen.offered - view.before.offered
         self._budget.play(rows, self._levels(capacity), period_s, patience_s, view.ready)
@@ -331,7 +335,7 @@ def _standby(view: View, count: int) -> int:
 
 
 def _overloaded(view: View) -> bool:
-    """Return what there is does not do, whatever was planned."""
+    """Return whether the present replicas are too few, whatever was planned."""
     return view.seen.missed > view.before.missed or view.seen.oldest_us > view.slo_us
 
 

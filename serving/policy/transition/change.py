@@ -58,7 +58,7 @@ class Change:
         return cls(device, number, share, start, stood=False, stays=False, ends=ends, temporary=True)
 
     def content(self, stage: Stage) -> TransitionSlice | None:
-        """Return what is on the slice at that stage, all of it routed; None if the slice is not there."""
+        """Return the content of the slice at that stage, all of it routed; None if the slice is not there."""
         if stage not in self._contents:
             self._contents[stage] = self._content(stage)
         return self._contents[stage]

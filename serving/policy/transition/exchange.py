@@ -215,8 +215,8 @@ class RoundPlanner:
 
 
 def _loss(ledger: TransitionLedger, device: str) -> float:
-    """Return what the new placement has less of on the device than the old one, as a sum of parts of each
-    model's promise."""
+    """Return the capacity that the device loses from the old placement to the new, as a sum of shares of each
+    model's promised capacity."""
     floor = ledger.floors.capacity
     rates = ledger.move(device, dict.fromkeys(ledger.stages[device], NEW)).delta.rates
     return sum(-rate / floor[model] for model, rate in sorted(rates.items()) if rate < 0 and floor.get(model))

@@ -43,9 +43,8 @@ def floors(problem: PlacementProblem, old: Placement, new: Placement) -> Floors:
 def violations(
     problem: PlacementProblem, state: State, old: Placement, new: Placement, devices_in_flight: int = 0
 ) -> list[str]:
-    """Return what does not hold in the state, in sentences. `devices_in_flight`: how many may be changed at a
-    time, 0 for any number. What was wrong with the old placement already is not held against the transition.
-    """
+    """Return a sentence for each invariant that the state violates. `devices_in_flight`: how many devices may
+    change at a time, 0 for any number. A fault that the old placement already had is not counted."""
     found: list[str] = []
     pool_of, demand_of = problem.pool_of, problem.demand_of
     for device, slices in sorted(state.devices.items()):

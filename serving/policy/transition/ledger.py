@@ -214,7 +214,7 @@ class TransitionLedger:
         )
 
     def look(self, device: str) -> None:
-        """Update whether the device is among the unbegun, the unfinished and the free."""
+        """Update the device's membership in the sets `unbegun`, `unfinished` and `free`."""
         stages, pool = self.stages[device], self.pool(device)
         waits = not all(each.begun for each in stages.values())
         (self.unbegun.add if waits else self.unbegun.discard)(device)

@@ -39,8 +39,8 @@ def groups(pairs: Sequence[Pair]) -> list[Group]:
 
 
 def together(before: TransitionSlice | None, after: TransitionSlice | None) -> list[TransitionSlice]:
-    """Return what is loaded while `before` becomes `after`; a replica that is sized counts with the larger
-    side. Return nothing if neither is there."""
+    """Return the slices loaded while `before` becomes `after`; a replica that changes its size counts with
+    its larger side. Return an empty list if both are None."""
     held: dict[int, TransitionReplica] = {}
     there = before or after
     if there is None:

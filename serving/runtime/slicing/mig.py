@@ -44,7 +44,7 @@ class MigGpu:
     """The instances of the GPU of that index, as nvidia-smi counts."""
 
     def __init__(self, gpu: int, run: Run = run_command, dry_run: bool = True, known: Geometry = ()) -> None:
-        """`known`: its geometry as NVML told it; () where nvidia-smi has to be asked."""
+        """Create the device. `known`: its geometry as read from NVML; () to ask nvidia-smi."""
         self.gpu = gpu
         self._known = known
         self.dry_run = dry_run
@@ -158,7 +158,7 @@ class MigInstances:
         return next((each.id for each in free if each.profile == spec.share.profile), None)
 
     def _create(self, spec: SliceSpec) -> int:
-        """Create an instance beside all others; if there is no room, in place of those that no slice has."""
+        """Create an instance beside all others. If there is no room, replace instances that no slice uses."""
         before = self._device.instances()
         commands = self._device.apply(self._beside(before, spec))
         if self._device.dry_run:

@@ -29,14 +29,15 @@ class Shares(Protocol):
     """What gives a slice's worker its share of a device."""
 
     async def open(self, spec: SliceSpec) -> Setting:
-        """Return what the slice's worker starts with; raises SlicingError if the share cannot be had.
+        """Return the settings that the slice's worker starts with. Raises SlicingError if the share is not
+        available.
 
-        The same share is returned again if the slice has it already.
+        Return the same share again if the slice already has it.
         """
         ...
 
     def close(self, name: str) -> None:
-        """Give back the share of a slice whose worker has ended, in the background."""
+        """Release, in the background, the share of a slice after its worker has ended."""
         ...
 
     def is_shared(self, name: str) -> bool:

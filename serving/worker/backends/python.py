@@ -48,7 +48,7 @@ class PythonBackend:
         self._interop_is_set = False
 
     def prepare(self, order: LoadOrder) -> None:
-        """Prepare the folder's code. Raises FileNotFoundError if the folder keeps no code."""
+        """Load the folder's code once. Raises FileNotFoundError if the folder holds no code."""
         key = (order.folder, order.revision)
         with self._locks.setdefault(key, Lock()):  # two variants may be loaded at once
             if key not in self._modules:

@@ -59,7 +59,7 @@ class CapturedPredict:
         self._sealed = False
 
     def seal(self) -> None:
-        """Capture no more: batches are served from now on."""
+        """Stop capturing, because served batches come from now on."""
         self._sealed = True
 
     @property
@@ -94,7 +94,8 @@ class CapturedPredict:
 
 
 def compiled(torch: ModuleType, predict: Predict, batches: int, backend: str = "inductor") -> Predict:
-    """Return a model's `predict_device` by `torch.compile`, for so many batch sizes without falling back."""
+    """Return a model's `predict_device` compiled by `torch.compile`, for up to `batches` batch sizes without
+    a fallback."""
     settings: Any = import_module("torch._dynamo").config
     settings.recompile_limit = max(settings.recompile_limit, batches)
     found: Predict = torch.compile(predict, dynamic=False, backend=backend)

@@ -55,7 +55,7 @@ class PinnedArea:
     """The mapping of one shared area, page-locked as long as it is the area's."""
 
     def __init__(self, locks: Locks, note: Callable[[str], None]) -> None:
-        """`note`: takes why pages could not be locked, once."""
+        """Create an area without a mapping. `note`: called once with the reason if pages cannot be locked."""
         self._locks = locks
         self._note = note
         self._mapping: mmap | None = None  # held, so that it is not unmapped while its pages are locked
@@ -66,7 +66,7 @@ class PinnedArea:
         return mapping is not self._mapping and not self._refused and self._locks.ready
 
     def follow(self, mapping: mmap | None) -> None:
-        """Lock the pages of this mapping in place of the one before."""
+        """Lock the pages of this mapping in place of the previous mapping."""
         if not self.differs(mapping):
             return
         self.release()

@@ -24,7 +24,7 @@ class Flight:
     __slots__ = ("_bits", "_host", "_kept", "_landed")
 
     def __init__(self, landed: Event, host: Tensors, bits: Collection[str], kept: object) -> None:
-        """`bits`: the outputs of type BF16, which come as whole numbers of the same size."""
+        """Create a flight. `bits`: the outputs of type BF16, which come as whole numbers of the same size."""
         self._landed = landed
         self._host = host
         self._bits = bits
@@ -55,7 +55,8 @@ class TensorModel:
         specs: tuple[Sequence[TensorSpec], Sequence[TensorSpec]],
         bfloat16: tuple[Any, Any],
     ) -> None:
-        """`bfloat16`: torch's type for it, and one of the same size that numpy knows."""
+        """Create a model that takes tensors. `bfloat16`: torch's type for BF16, and a type of the same size
+        that numpy knows."""
         self.model = model
         self.streams = streams
         self.predict_device: Predict = model.predict_device

@@ -19,9 +19,9 @@ _EMPTY: Final = 4  # bytes of an empty BYTES element: its length
 
 
 def answer_of(specs: Sequence[TensorSpec], inputs: Sequence[TensorPlace], rows: int) -> list[EncodedOutput]:
-    """Return the outputs of a batch: of the declared datatypes and shapes, each value the same.
+    """Return the outputs of a batch, with the declared datatypes and shapes. All values are the same.
 
-    A free dimension is that of the first input with as many dimensions, or 1. BYTES are empty.
+    A free dimension takes the size of the first input with as many dimensions, or 1. BYTES are empty.
     """
     return [_output(spec, inputs, rows) for spec in specs]
 

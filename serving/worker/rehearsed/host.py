@@ -137,7 +137,7 @@ class Host:
         (self._writing.add if writable else self._writing.discard)(fd)
 
     def latency(self, begin: Begin, order: LoadOrder) -> Latency:
-        """Return what the profiles say now: a file may have been imported since the last load."""
+        """Return the latency by the current profile, which may have been imported since the last load."""
         key = (begin.kind, order.model, order.variant, begin.share)
         profile = self._store.read(*key[:3], Share.parse(begin.share))
         if profile is None:

@@ -26,7 +26,7 @@ class Neighbours:
         self._more = {pair: max(median(each) - 1, 0.0) for pair, each in found.items()}
 
     def __bool__(self) -> bool:
-        """Whether any neighbour costs anything."""
+        """Return whether any neighbour costs anything."""
         return any(self._more.values())
 
     def factor(self, own: Key, others: Iterable[Key]) -> float:

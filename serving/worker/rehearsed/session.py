@@ -50,7 +50,7 @@ class Surroundings(Protocol):
         ...
 
     def at(self, due_us: int, call: Callable[[], None]) -> None:
-        """Call it then."""
+        """Call `call` at `due_us`."""
         ...
 
     def watch(self, sock: socket.socket, writable: bool) -> None:
@@ -62,7 +62,7 @@ class Surroundings(Protocol):
         ...
 
     def ended(self, session: "Session", how: str, crashed: bool) -> None:
-        """The session is over."""
+        """Note that a session has ended."""
         ...
 
 
@@ -143,7 +143,7 @@ class Session:
         self._flush()
 
     def end(self, how: str, crashed: bool = False) -> None:
-        """Be gone, as a process is that was killed. A second time does nothing."""
+        """End the session, as if its process was killed. A second call does nothing."""
         if self._over:
             return
         self._over = True
@@ -204,7 +204,7 @@ class Session:
         self._host.at(end_us, lambda: self._answer(replica, order, (end_us - start_us, end_us)))
 
     def _answer(self, replica: _Replica, order: RunOrder, times: tuple[int, int]) -> None:
-        """`times`: of the compute, and its end."""
+        """Send the answer of a batch. `times`: the compute time, and the end of the compute."""
         if self._over:
             return
         outputs = answer_of(replica.order.outputs, order.inputs, order.rows)

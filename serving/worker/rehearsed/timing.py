@@ -33,7 +33,7 @@ class Pace:
         neighbours: Callable[[], Sequence[Key]] = lambda: (),
         cost: Neighbours = NO_COST,
     ) -> None:
-        """`name`: the slice, and which of its lives this is."""
+        """Create a pace. `name`: the slice, and which of its lives this is."""
         self._spec = spec
         self._begun_us = begun_us
         self._neighbours = neighbours

@@ -81,7 +81,7 @@ def by_content(lot: Lot) -> dict[Content, list[Slot]]:
 
 
 def held_by(lot: Lot, slots: Sequence[Slot]) -> Held:
-    """Return what there is on a device now, without what cannot be there."""
+    """Return what is on a device now, without what cannot be there."""
     profiles = {profile.name: profile for profile in geometry_of(lot)}
     return {
         (slot.start, slot.share.label): content(slot)

@@ -75,7 +75,7 @@ def lots(problem: PlacementProblem, draft: Draft) -> list[Lot]:
 
 
 def content(slot: Slot) -> Content:
-    """Return what a slot of a MIG pool is for."""
+    """Return the content of a slot of a MIG pool: its profile and its replicas."""
     if len(slot.residents) == 1:
         return slot.share.label, (replica(slot.residents[0]),)
     return slot.share.label, tuple(sorted(map(replica, slot.residents)))

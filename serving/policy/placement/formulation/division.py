@@ -49,7 +49,7 @@ class Division:
     gives: tuple[tuple[float, ...], ...]
 
     def taken(self, option: Option) -> ResourceUse:
-        """Return what a replica with this option takes."""
+        """Return the resources that a replica with this option takes."""
         share, parts = option.share, self.pool.division
         if isinstance(parts, Instances):
             profiles = {each.name: each.size for each in parts.geometry}

@@ -140,7 +140,7 @@ class FleetProgram:
         return [each.devices.columns for each in self._divided] + [each.columns for each in self._filled]
 
     def cost_between(self, lower: float, upper: float) -> None:
-        """Bound what devices cost, so that the solver need not search for what is known of it."""
+        """Limit the devices' cost to a known range, so that the solver need not search beyond it."""
         costs = self.program.costs
         terms = [(column, costs[column]) for columns in self.devices for column in columns]
         self.program.row(terms, lower, upper)

@@ -42,7 +42,8 @@ class _Steps:
 
 
 def size(pool: Pool, share: Share) -> Hashable:
-    """Return what makes two shares of a pool's devices equal: the instance's profile name, or the amount."""
+    """Return a key by which two shares of a pool's devices are equal: the instance's profile name, or the
+    amount."""
     return share.label if isinstance(pool.division, Instances) else share.amount
 
 

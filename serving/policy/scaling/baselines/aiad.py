@@ -59,8 +59,10 @@ class Aiad:
 
 
 def _latency(view: View) -> tuple[float, float]:
-    """Return the sum of latencies of the last period, and the number of requests in it. A missed request
-    counts as if it had taken the SLO."""
+    """Return the sum of latencies of the last period, and the number of requests in it.
+
+    A missed request counts as if it had taken the SLO.
+    """
     seen, before = view.seen, view.before
     size = (seen.offered - before.offered) / max(seen.requests - before.requests, 1)
     missed = (seen.missed - before.missed) / max(size, 1.0)  # requests

@@ -65,7 +65,7 @@ class Infaas:
         )
 
     def _scale(self, rate: float, ladder: Mapping[str, float], view: View) -> None:
-        """Scale for one round. `ladder`: throughputs of a replica by variant, ascending."""
+        """Scale for one round. `ladder`: the throughput of a replica by variant, ascending."""
         names, each, usable = [*ladder], ladder[self._variant], self._slack * ladder[self._variant]
         place = names.index(self._variant)
         lacking = rate - usable * self._count

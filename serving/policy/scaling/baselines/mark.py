@@ -83,7 +83,7 @@ class MarkReplicas:
             self._count = min(self._count, max(self._plans))
 
     def _react(self, capacity: Capacity, rate: float, view: View) -> str:
-        """React to what no plan foresaw; return why the count is what it is."""
+        """React to load or misses that no plan foresaw; return why the count is what it is."""
         missed, offered = map(sum, zip(*self._watched, strict=True))
         if rate > capacity.rate(self._count):
             self._count = max(self._count, capacity.needed(rate, most=max(view.most, 1)))
