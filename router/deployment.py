@@ -81,11 +81,7 @@ class GatewayServer:
     """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
 
     def __init__(self, settings: Settings, filed: Settings, say: Say, keys: Sequence[KeySpec] = ()) -> None:
-        """Build the gateway and its parts.
-
-        `settings`: the settings in force; `filed`: what penstock.yaml says; `say`: prints a line for
-        onlookers; `keys`: the keys in its keys file.
-        """
+        """Build all parts. `settings`: in force; `filed`: of penstock.yaml; `keys`: of its keys file."""
         self._settings = settings
         models, server, limits = settings.models, settings.server, settings.limits
         tenants = [tenant.name for tenant in settings.tenants]

@@ -6,7 +6,7 @@ The names are those of "gRPC over HTTP2" (github.com/grpc/grpc/blob/master/doc/P
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 import grpc
@@ -34,6 +34,9 @@ READ: Final = frozenset(
     )
 )
 """The metadata that inference reads."""
+
+_NEVER_INDEXED: Any = NeverIndexedHeader
+"""Any: compiled code would make a plain pair of it."""
 
 _UNITS_S: Final[Mapping[bytes, float]] = {
     b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9,
@@ -88,14 +91,15 @@ def _binary(value: bytes) -> bytes:
 
 
 def trailers(lines: Lines) -> list[Header]:
-    """Return the trailers of a completed call: its status, and its answer's fields.
-
-    Times are never the same twice, so the client's header tables should not hold them.
-    """
-    found: list[Header] = [OK]
+    """Return what ends a completed call: its status, and what it says of itself. Times are never the same
+    twice, so no table of the client is to hold them."""
+    found: list[Any] = [OK]
     for line in lines.split(b"\r\n")[1:]:
         name, _, value = line.partition(b": ")
-        found.append(NeverIndexedHeader(name, value) if name == b"server-timing" else (name, value))
+        if name == b"server-timing":
+            found.append(_NEVER_INDEXED(name, value))
+        else:
+            found.append((name, value))
     return found
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 import grpc
+from mypy_extensions import mypyc_attr
 
 from router.access import say_access
 from router.fastrpc.edge import RpcEdge
@@ -78,6 +79,7 @@ class Carrier:
         raise NotImplementedError
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Inbound:
     """`ended`: the client sends no more; `done`: the call has its answer; `gone`: its stream is closed."""
 

@@ -24,6 +24,7 @@ BREACHES = {
     "metrics live in one place": ("router/example.py", "import prometheus_client"),
     "files are parsed in one place": ("router/example.py", "import yaml"),
     "Redis is spoken to in one place": ("serving/runtime/caching.py", "import redis"),
+    "HTTP/2 is spoken in one place": ("router/example.py", "import ngh2"),
     "NVML is asked in one place": ("router/example.py", "import pynvml"),
     "the product draws its own pictures": ("router/example.py", "import matplotlib"),
     "solvers are asked in one place": ("router/example.py", "import scipy"),
