@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from serving.tensor import Tensor
 
-ENTRY_BYTES = 400
+ENTRY_BYTES = 410
 TENSOR_BYTES = 200
 """Memory of an entry with its key and its place in a store, and of each tensor besides its data.
 
