@@ -81,11 +81,17 @@ def frames(received: bytes) -> Iterator[tuple[int, int, int, bytes]]:
         received = received[9 + length :]
 
 
+UNREAD = -1
+"""In place of a status that is in the trailers, and that this file cannot read."""
+
+
 def status(received: bytes, stream: int) -> int | None:
-    """Return the gRPC status of a stream, where its trailers came: grpc's core writes it as a literal,
-    libnghttp2 with Huffman's code for the name."""
+    """Return the gRPC status of a stream if its trailers came; UNREAD if they name it by a table's entry.
+
+    grpc's core writes the name as a literal, libnghttp2 with Huffman's code.
+    """
     for kind, flags, number, payload in frames(received):
         if kind == HEADERS and number == stream and flags & END_STREAM:
             found = payload.partition(b"grpc-status")[2] or payload.partition(HUFFMAN_STATUS)[2]
-            return int(found[1 : 1 + found[0]])
+            return int(found[1 : 1 + found[0]]) if found else UNREAD
     return None

@@ -13,7 +13,7 @@ from tests.loadtests.patience import PATIENT_MS
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 UNEXPLAINED_MAX = 0.15
-ROUNDS = 4
+ROUNDS = 12
 
 
 @pytest.fixture(scope="module")
