@@ -6,11 +6,11 @@ from types import MappingProxyType
 from router.settings.memory import usable_memory_bytes
 from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.geometry import Geometry, known_geometry, plain
+from serving.policy.placement.mps import CLIENTS_MAX
 from serving.policy.placement.problem import Instances, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.profile.device import device_kind, gpu_kind
 from serving.runtime.slicing.choice import index_note, visible_devices
 from serving.runtime.slicing.inventory import Gpu, Inventory
-from serving.runtime.slicing.mps import CLIENTS_MAX
 from serving.specs import DeviceSpec, SliceSpec
 
 CPU = "cpu"

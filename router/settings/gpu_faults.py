@@ -7,14 +7,11 @@ from typing import Final
 
 from router.settings.problems import one_of
 from serving.policy.placement.geometry import Geometry, arrangements, known_geometry
+from serving.policy.placement.mps import NEWEST_CUDA, clients_max, has_partitions
 from serving.profile.device import gpu_kind
 from serving.runtime.slicing.inventory import ComputeMode, Gpu, Inventory
 from serving.specs import Share
 
-CLIENTS_MAX: Final = 48
-CLIENTS_MAX_13_1: Final = 60
-"""Processes at one MPS daemon: 48, and 60 since CUDA 13.1 (NVIDIA, MPS, "Limitations")."""
-_CUDA_13_1: Final = 13010
 _BY_MPS: Final = ("mps", "sm")
 _ALONE: Final = ("whole", "time")
 _FREE_LEAST: Final = 0.1
@@ -24,8 +21,7 @@ _MIB: Final = 1 << 20
 
 def clients_fault(name: str, shares: Sequence[Share], inventory: Inventory, gpu: Gpu | None) -> str:
     """Return why a device has too many slices by MPS, "" if it has not."""
-    newer = gpu is None or (inventory.cuda or 0) >= _CUDA_13_1
-    most = CLIENTS_MAX_13_1 if newer else CLIENTS_MAX
+    most = clients_max(NEWEST_CUDA if gpu is None else inventory.cuda)
     if shares[0].kind in _BY_MPS and len(shares) > most:
         return f"{name}: {len(shares)} slices by MPS; expected at most {most}"
     return ""
@@ -84,7 +80,7 @@ def _mode_faults(name: str, gpu: Gpu, kind: str, count: int) -> Iterator[str]:
 
 
 def _chunk_faults(name: str, gpu: Gpu, shares: Sequence[Share], inventory: Inventory) -> Iterator[str]:
-    if (inventory.cuda or 0) < _CUDA_13_1:
+    if not has_partitions(inventory.cuda):
         yield f"{name}: sm: shares need CUDA 13.1 and an Ampere or later; expected mps: shares"
     elif gpu.sms is not None and gpu.chunk_sms is not None:
         chunks, wanted = gpu.sms // gpu.chunk_sms, sum(share.amount for share in shares)

@@ -7,14 +7,11 @@ the other. A model that would be on no slice meanwhile is loaded on another slic
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Final
 
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState, union
 from serving.policy.placement.geometry import arrangements, known_geometry
+from serving.policy.placement.mps import CLIENTS_MAX
 from serving.specs import SliceSpec
-
-CLIENTS_MAX: Final = 48
-"""Slices of a GPU by MPS, at the least (NVIDIA, MPS, "Limitations")."""
 
 
 def way(old: DesiredState, new: DesiredState, by: Sequence[DesiredState] = ()) -> tuple[DesiredState, ...]:

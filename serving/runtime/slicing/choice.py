@@ -6,15 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from serving.policy.placement.mps import clients_max, has_partitions
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice, take_inventory
 from serving.runtime.slicing.mig import GivenInstance, MigGpu, MigInstances
-from serving.runtime.slicing.mps import CLIENTS_MAX, MpsPartitions, MpsPercentages
+from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
 from serving.specs import Share
-
-_CUDA_13_1: Final = 13010
-_CLIENTS_MAX_SINCE_13_1: Final = 60  # NVIDIA, MPS, "Limitations"
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 ORDER: Final = "CUDA_DEVICE_ORDER"
@@ -125,19 +123,18 @@ def gpu_actuator(kind: str, gpu: Gpu, inventory: Inventory, recut: bool = False)
     if (kind == "mig") != bool(gpu.mig):
         mode = "in MIG mode: its shares are mig" if gpu.mig else "not in MIG mode, which its operator sets"
         raise SlicingError(f"GPU {gpu.index} is {mode}")
-    newer = (inventory.cuda or 0) >= _CUDA_13_1
-    clients_max = _CLIENTS_MAX_SINCE_13_1 if newer else CLIENTS_MAX
+    clients = clients_max(inventory.cuda)
     match kind:
         case "whole" | "time":
             return TimeSlices(gpu.uuid)
         case "mps":
-            return MpsPercentages(gpu.uuid, clients_max=clients_max)
+            return MpsPercentages(gpu.uuid, clients_max=clients)
         case "sm":
-            if not newer or gpu.sms is None or gpu.chunk_sms is None:
+            if not has_partitions(inventory.cuda) or gpu.sms is None or gpu.chunk_sms is None:
                 raise SlicingError(
                     f"GPU {gpu.index}: static MPS partitions need CUDA 13.1 and an Ampere or later"
                 )
-            return MpsPartitions(gpu.uuid, gpu.sms // gpu.chunk_sms, clients_max=clients_max)
+            return MpsPartitions(gpu.uuid, gpu.sms // gpu.chunk_sms, clients_max=clients)
         case "mig":
             divided = MigGpu(gpu.index, dry_run=not recut, known=gpu.geometry)
             return MigInstances(divided, lambda: _mig_uuids(gpu.uuid))

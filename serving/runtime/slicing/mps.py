@@ -8,14 +8,12 @@ worker before it ends: one that is killed in the middle of its work may break th
 from contextlib import suppress
 from typing import Final
 
+from serving.policy.placement.mps import CLIENTS_MAX
 from serving.runtime.slicing import mps_text
 from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Setting, SlicingError
 from serving.runtime.slicing.mps_daemon import CONTROL, MpsDaemon
 from serving.runtime.slicing.timeslice import on_device
 from serving.specs import Share, SliceSpec
-
-CLIENTS_MAX: Final = 48
-"""CUDA contexts that share a device: 60 since CUDA 13.1 (NVIDIA, MPS, "Limitations")."""
 
 _MIB: Final = 1 << 20
 
