@@ -4,16 +4,14 @@ The servers are the gateway's own gRPC edge, with and without keys, in this proc
 process, which asks one call after the other. `loadtests.key_cost` runs it.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from time import process_time_ns
 
 import grpc
 
 from loadtests.abuse.bombs import INFER
 from loadtests.abuse.rpc_probe import question
+from loadtests.cpu_rounds import measured_us
 from router.auth.guard import KeyGuard
 from router.oip import ReadStatistics
 from router.rpc import RpcServer
@@ -37,21 +35,11 @@ async def measure(core: Serving, guard: KeyGuard, text: str, rounds: int) -> dic
         "x-api-key": (ports[1], (("x-api-key", text),)),
         "Authorization": (ports[1], (("authorization", f"Bearer {text}"),)),
     }
-    ours, theirs = get_context("spawn").Pipe()
-    client = get_context("spawn").Process(target=_ask, args=(theirs, tuple(cases.values())))
-    client.start()
-    theirs.close()  # so that its end is seen
-    taken: dict[str, list[float]] = {name: [] for name in cases}
     try:
-        for _ in range(rounds + 1):
-            for at, name in enumerate(cases):
-                taken[name].append(await _round_us(ours, at))
+        return await measured_us(cases, _ask, CALLS, rounds)
     finally:
-        ours.send(None)
-        client.join()
         for each in (off, on):
             await each.stop(0)
-    return {name: each[1:] for name, each in taken.items()}
 
 
 def _server(core: Serving, guard: KeyGuard | None) -> RpcServer:
@@ -60,16 +48,6 @@ def _server(core: Serving, guard: KeyGuard | None) -> RpcServer:
     if guard is not None:
         server.ask_for_keys(guard)
     return server
-
-
-async def _round_us(client: Connection, case: int) -> float:
-    begin_ns = process_time_ns()
-    client.send(case)
-    answered = await asyncio.to_thread(client.recv)
-    taken_us = (process_time_ns() - begin_ns) / 1e3 / CALLS
-    if answered != CALLS:
-        raise RuntimeError(f"{answered} of {CALLS} calls were answered")
-    return taken_us
 
 
 def _ask(orders: Connection, cases: Sequence[tuple[int, Metadata]]) -> None:

@@ -8,13 +8,10 @@ its threads, by a call. The cases take turns, so that a noisy machine changes ra
 """
 
 import argparse
-import asyncio
 import socket
 from collections.abc import Mapping
-from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from statistics import median
-from time import process_time_ns
 
 import grpc
 import ngh2
@@ -22,6 +19,7 @@ import uvloop
 
 from loadtests.abuse.bombs import INFER
 from loadtests.abuse.rpc_probe import question
+from loadtests.cpu_rounds import measured_us
 from loadtests.key_cost import Core, request_of
 from router.fastpath import create_server
 from router.rpcs import RPC_SERVERS
@@ -63,22 +61,12 @@ async def measure(rounds: int) -> dict[str, list[float]]:
     }
     ports = {REST: await rest.start()} | {name: await each.start(0) for name, each in servers.items()}
     cases = _cases(ports)
-    ours, theirs = get_context("spawn").Pipe()
-    client = get_context("spawn").Process(target=_ask, args=(theirs, tuple(cases.values())))
-    client.start()
-    theirs.close()  # so that its end is seen
-    taken: dict[str, list[float]] = {name: [] for name in cases}
     try:
-        for _ in range(rounds + 1):
-            for at, name in enumerate(cases):
-                taken[name].append(await _round_us(ours, at))
+        return await measured_us(cases, _ask, ROUND, rounds)
     finally:
-        ours.send(None)
-        client.join()
         for each in servers.values():
             await each.stop(0)
         await rest.drain(0)
-    return {name: each[1:] for name, each in taken.items()}
 
 
 def _cases(ports: Mapping[str, int]) -> dict[str, Case]:
@@ -88,16 +76,6 @@ def _cases(ports: Mapping[str, int]) -> dict[str, Case]:
             cases[f"gRPC, {name}, {count} x {at_once}"] = (name, ports[name], count, at_once)
         cases[f"gRPC, {name}, {LIBRARY}"] = (name, ports[name], 0, 32)
     return cases
-
-
-async def _round_us(client: Connection, case: int) -> float:
-    begin_ns = process_time_ns()
-    client.send(case)
-    answered = await asyncio.to_thread(client.recv)
-    taken_us = (process_time_ns() - begin_ns) / 1e3 / ROUND
-    if answered != ROUND:
-        raise RuntimeError(f"{answered} of {ROUND} calls were answered")
-    return taken_us
 
 
 class HttpClient:

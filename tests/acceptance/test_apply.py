@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +18,8 @@ import numpy as np
 import pytest
 import tritonclient.http as http_client
 
-from serving.profile.curve import Point, Profile
-from serving.profile.device import device_kind
-from serving.profile.store import ProfileStore
-from serving.specs import Share, SliceSpec
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
+from tests.acceptance.holding import simple_to_hold, write_core_profiles
 
 pytestmark = [
     pytest.mark.slow,
@@ -37,28 +33,6 @@ models:
   - {{path: held, slo_ms: {PATIENT_MS}, slices: [cpu-a]}}
 profiles: {{folder: profiles, remeasure: false}}
 cache: false
-"""
-HELD = """
-import time
-from pathlib import Path
-
-import numpy as np
-
-
-class Model:
-    def predict(self, inputs, parameters):
-        return {"OUTPUT0": inputs["INPUT0"], "OUTPUT1": inputs["INPUT1"]}
-
-    def sample(self, rows, size):
-        return {name: np.zeros((rows, 16), np.int32) for name in ("INPUT0", "INPUT1")}
-
-
-def load(artifact, options):
-    if Path(__file__).with_name("broken").exists():
-        raise RuntimeError("its weights are not there")
-    while Path(__file__).with_name("hold").exists():
-        time.sleep(0.02)
-    return Model()
 """
 MOVED = {
     "slices": [{"name": "cpu-a", "cores": 1}, {"name": "cpu-1", "cores": 1}],
@@ -76,15 +50,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two models, of which one loads only while nobody holds it up. By its profile a row takes 4 ms: one core
     does not carry both."""
     home = tmp_path_factory.mktemp("home")
-    shutil.copytree(ROOT / "models" / "simple", home / "held")
-    text = (home / "held" / "model.yaml").read_text()
-    (home / "held" / "model.yaml").write_text(text.replace("name: simple", "name: held"))
-    (home / "held" / "model.py").write_text(HELD)
+    simple_to_hold(home / "held")
     (home / "penstock.yaml").write_text(CONFIG)
-    points = tuple(Point(0, rows, 1000.0 + 4000 * rows, 1100.0 + 4400 * rows, 30) for rows in (1, 2, 4, 8))
-    for model in ("simple", "held"):
-        kind, share = device_kind(SliceSpec("", ())), Share("cores", 1.0)
-        ProfileStore(home / "profiles").write(Profile(model, "default", kind, points, share=share))
+    write_core_profiles(home / "profiles", "simple", "held")
     return home
 
 

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from serving.profile.curve import Point, Profile
 from serving.profile.store import ProfileStore
 from serving.specs import Share
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
+from tests.acceptance.holding import simple_to_hold
 from tests.gpus.load import asked
 from tests.gpus.machine import Machine, standing_in
 from tests.seeds import some
@@ -28,26 +28,7 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 H200S = ("h200", "h200", "h200:", "h200:", "h200", "h200", "h200", "h200")
 A100S = ("a100:3g.20gb@4#1,2g.10gb@2#2,1g.5gb@0#3", "a100:7g.40gb@0#4", "a100:", "a100")
 MODELS, KIND = ("first", "second"), "gpu-nvidia-h200"
-HELD = """
-import time
-from pathlib import Path
-
-import numpy as np
-
-
-class Model:
-    def predict(self, inputs, parameters):
-        return {"OUTPUT0": inputs["INPUT0"] + inputs["INPUT1"], "OUTPUT1": inputs["INPUT1"]}
-
-    def sample(self, rows, size):
-        return {name: np.zeros((rows, 16), np.int32) for name in ("INPUT0", "INPUT1")}
-
-
-def load(artifact, options):
-    while Path(__file__).with_name("hold").exists():
-        time.sleep(0.02)
-    return Model()
-"""
+DOUBLES = '{"OUTPUT0": inputs["INPUT0"] + inputs["INPUT1"], "OUTPUT1": inputs["INPUT1"]}'
 WHOLE = '{name: a, device: "cuda:0"}, {name: b, device: "cuda:1"}'
 
 
@@ -75,10 +56,7 @@ def write_home(home: Path, slices: str, more: str = "") -> Path:
     """Two models that double numbers. `second` loads only while no file `hold` is beside it."""
     for name in MODELS:
         if not (home / name).exists():
-            shutil.copytree(ROOT / "models" / "simple", home / name)
-            text = (home / name / "model.yaml").read_text()
-            (home / name / "model.yaml").write_text(text.replace("name: simple", f"name: {name}"))
-            (home / name / "model.py").write_text(HELD)
+            simple_to_hold(home / name, DOUBLES)
     config = home / "penstock.yaml"
     models = "".join(f"  - {{path: {name}, slo_ms: {PATIENT_MS}}}\n" for name in MODELS)
     config.write_text(f"slices: [{slices}]\nmodels:\n{models}profiles: {{folder: profiles}}\n{more}")

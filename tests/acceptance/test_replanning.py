@@ -3,7 +3,6 @@
 import json
 import os
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -13,11 +12,8 @@ from typing import Any
 
 import pytest
 
-from serving.profile.curve import Point, Profile
-from serving.profile.device import device_kind
-from serving.profile.store import ProfileStore
-from serving.specs import Share, SliceSpec
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true, serving
+from tests.acceptance.holding import simple_to_hold, write_core_profiles
 
 pytestmark = [
     pytest.mark.slow,
@@ -32,25 +28,6 @@ models:
 profiles: {{folder: profiles, remeasure: false}}
 cache: false
 """
-HELD = """
-from pathlib import Path
-
-import numpy as np
-
-
-class Model:
-    def predict(self, inputs, parameters):
-        return {"OUTPUT0": inputs["INPUT0"], "OUTPUT1": inputs["INPUT1"]}
-
-    def sample(self, rows, size):
-        return {name: np.zeros((rows, 16), np.int32) for name in ("INPUT0", "INPUT1")}
-
-
-def load(artifact, options):
-    if Path(__file__).with_name("broken").exists():
-        raise RuntimeError("its weights are not there")
-    return Model()
-"""
 INPUT = {"shape": [1, 16], "datatype": "INT32", "data": [*range(16)]}
 REQUEST = json.dumps({"inputs": [{"name": name} | INPUT for name in ("INPUT0", "INPUT1")]}).encode()
 BEFORE, AFTER = {"cpu-a": ["simple"], "cpu-b": ["held"]}, {"cpu-a": ["simple", "held"]}
@@ -58,16 +35,10 @@ BEFORE, AFTER = {"cpu-a": ["simple"], "cpu-b": ["held"]}, {"cpu-a": ["simple", "
 
 def home(tmp_path: Path, more: str = "") -> Path:
     """The settings file: each model was measured on one core, and one core carries both at a low rate."""
-    shutil.copytree(ROOT / "models" / "simple", tmp_path / "held")
-    text = (tmp_path / "held" / "model.yaml").read_text()
-    (tmp_path / "held" / "model.yaml").write_text(text.replace("name: simple", "name: held"))
-    (tmp_path / "held" / "model.py").write_text(HELD)
+    simple_to_hold(tmp_path / "held")
     config = tmp_path / "penstock.yaml"
     config.write_text(CONFIG + more)
-    points = tuple(Point(0, rows, 1000.0 + 4000 * rows, 1100.0 + 4400 * rows, 30) for rows in (1, 2, 4, 8))
-    for model in ("simple", "held"):
-        kind, share = device_kind(SliceSpec("", ())), Share("cores", 1.0)
-        ProfileStore(tmp_path / "profiles").write(Profile(model, "default", kind, points, share=share))
+    write_core_profiles(tmp_path / "profiles", "simple", "held")
     return config
 
 
