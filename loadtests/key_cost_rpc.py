@@ -14,7 +14,9 @@ from loadtests.abuse.rpc_probe import question
 from loadtests.cpu_rounds import measured_us
 from router.auth.guard import KeyGuard
 from router.oip import ReadStatistics
-from router.rpc import RpcServer
+from router.rpc import RpcService
+from router.rpcs import RPC_SERVERS
+from router.settings.gateway import ServerSettings
 from serving.ports import Serving
 from serving.specs import Limits
 
@@ -42,9 +44,9 @@ async def measure(core: Serving, guard: KeyGuard, text: str, rounds: int) -> dic
             await each.stop(0)
 
 
-def _server(core: Serving, guard: KeyGuard | None) -> RpcServer:
+def _server(core: Serving, guard: KeyGuard | None) -> RpcService:
     statistics: ReadStatistics = lambda _: {}  # noqa: E731  # none are asked for
-    server = RpcServer(core, "penstock", "0", Limits(), HOST, statistics)
+    server = RPC_SERVERS[ServerSettings().grpc](core, "penstock", "0", Limits(), HOST, statistics)
     if guard is not None:
         server.ask_for_keys(guard)
     return server

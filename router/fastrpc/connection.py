@@ -9,6 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import grpc
@@ -337,7 +338,8 @@ class RpcConnection(Outbox):
         if self.ended or self.transport.is_closing():
             return
         self.ended = True
-        self.transport.write_eof()
+        with suppress(OSError):  # the client has gone, and asyncio has not seen it yet
+            self.transport.write_eof()
         self.transport.resume_reading()
         self.loop.call_later(GOODBYE_S, self.transport.close)
 
