@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -102,8 +103,13 @@ def test_the_daemon_ends_the_work_of_a_worker_that_is_stuck(gateway: GatewayProc
     clients.write_text("\n".join(map(str, pids)))
     os.kill(pids[0], signal.SIGSTOP)
     example = gateway.get("/v2/models/simple/example")[1]
-    await_true(lambda: gateway.post("/v2/models/simple/infer", example)[0] != 200, gateway)
-    await_true(lambda: states(gateway)["g-1"] == ("ready", 1), gateway)
+
+    def is_ended_and_back() -> bool:
+        """Have both slices asked, so that a stop is noticed: by a late batch, or by a late measurement."""
+        gateway.post("/v2/models/simple/infer", example)
+        return states(gateway)["g-1"] == ("ready", 1)
+
+    await_true(is_ended_and_back, gateway)
     assert clients.read_text().split() == [str(pids[1])]
     assert states(gateway)["g-2"] == ("ready", 0)
-    assert "the worker of slice g-1 was ended: a simple batch of 1 rows was late" in gateway.output
+    assert re.search("the worker of slice g-1 was ended: (a )?simple", gateway.output)
