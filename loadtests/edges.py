@@ -1,19 +1,19 @@
-"""Would processes that only accept and parse pay? What a request costs whole, and what as a descriptor.
+"""Would processes that only accept and parse pay? What they would take off the gateway, and what they add.
 
-    python -m loadtests.edges [--rounds 9] [--cores 2 4 8 16]
+    python -m loadtests.edges [--rounds 9]
 
-Three figures on this machine, then a table.
+Microseconds of CPU a request of one row, on this machine:
 
-- Whole: CPU of a real gateway by a request of one row over REST, 32 connections. Its workers are left out.
-- Descriptor: CPU of a scheduler's process by a request that others have accepted and parsed. They write
-  descriptors (id, model, rows, deadline, offset) into a ring of shared memory, and an eventfd wakes the
-  scheduler. It admits, forms batches, ends them at once, and writes one line an answer into the ring back.
-- Ring: the same without the scheduler's decisions.
+- whole: a real gateway over REST, 32 connections; its workers are left out;
+- edge: the part that reads, parses, checks and answers (the gateway's REST server with a core that answers at
+  once, as `loadtests.rpc_cost` has it): what other processes could do;
+- descriptor: what the scheduler's process then does instead. Edges write (id, model, rows, deadline, offset)
+  into a ring of shared memory, and an eventfd wakes the scheduler, which writes an answer into the ring back;
+- decisions: to admit the request and to form and end its batch, which `whole` has, too.
 
-Link and worker frames are in the first figure only: the comparison favours edges. The table says how many
-requests a second the cores of a machine carry: as gateways that divide the slices, and as one scheduler with
-edges on the other cores. The last table says what dividing costs in virtual time: the rate at which 99 % are
-in time, of one owner and of several that have as many slices together.
+So the scheduler's process keeps whole - edge + descriptor, which bounds the requests a second with any number
+of edges. Several gateways that divide the slices have no such bound, but each sees a part of the queue. The
+last table says in virtual time what that costs: the rate at which 99 % are in time.
 """
 
 import argparse
@@ -27,15 +27,21 @@ from multiprocessing import get_context
 from statistics import median
 from time import process_time_ns
 
+import uvloop
+
+from loadtests.cpu_rounds import measured_us
 from loadtests.gateway import model_entry, started
+from loadtests.key_cost import Core
 from loadtests.processes import cpu_us
+from loadtests.rpc_cost import HOST, REST, ROUND, ask_calls
 from loadtests.scheduler_cost import VARIANTS, Load
 from loadtests.virtual_world import World, good_share
 from loadtests.wire import ask
+from router.fastpath import create_server
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Request
 from serving.simulation.capacity import search
-from serving.specs import BatchingSpec
+from serving.specs import BatchingSpec, Limits
 
 EDGES = 2
 DEPTH = 32
@@ -193,13 +199,19 @@ def whole_us(rounds: int) -> list[float]:
         return taken[1:]  # the first warms up
 
 
-def print_cores(whole: float, descriptor: float, cores: list[int]) -> None:
-    """Print what the cores of a machine carry, each way; the workers have cores of their own."""
-    print(f"{'cores':>6}{'gateways /s':>14}{'edges /s':>12}{'ratio':>8}")
-    for count in cores:
-        gateways = count * 1e6 / whole
-        edges = min(count * 1e6 / whole, 1e6 / descriptor)  # until the scheduler's core is full
-        print(f"{count:6}{gateways:14,.0f}{edges:12,.0f}{edges / gateways:8.2f}")
+async def edge_us(rounds: int) -> list[float]:
+    """Return the us of CPU that REST takes of a request, in each round."""
+    core = Core()
+
+    async def nothing(scope: object, receive: object, send: object) -> None:
+        """Stand in for an ASGI application that gets no requests."""
+
+    rest = create_server(core, nothing, HOST, 0, Limits())
+    case = (REST, await rest.start(), CONNECTIONS, 1)
+    try:
+        return (await measured_us({REST: case}, ask_calls, ROUND, rounds))[REST]
+    finally:
+        await rest.drain(0)
 
 
 def attained(world: World, owners: int) -> Callable[[float, int], float]:
@@ -226,13 +238,15 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--cores", type=int, nargs="+", default=[2, 4, 8, 16])
-    options = parser.parse_args()
-    whole = median(whole_us(options.rounds))
-    descriptor = median([asyncio.run(descriptor_us(True)) for _ in range(options.rounds)])
-    ring = median([asyncio.run(descriptor_us(False)) for _ in range(options.rounds)])
-    print(f"us of CPU a request: whole {whole:.1f}, descriptor {descriptor:.1f}, ring alone {ring:.1f}")
-    print_cores(whole, descriptor, options.cores)
+    rounds = parser.parse_args().rounds
+    whole = median(whole_us(rounds))
+    edge_part = median(uvloop.run(edge_us(rounds)))
+    both = median([uvloop.run(descriptor_us(True)) for _ in range(rounds)])
+    ring = median([uvloop.run(descriptor_us(False)) for _ in range(rounds)])
+    kept = whole - edge_part + ring
+    print(f"us of CPU a request: whole {whole:.1f}, edge {edge_part:.1f}, descriptor {ring:.1f}")
+    print(f"decisions {both - ring:.1f}; the scheduler's process keeps {kept:.1f}")
+    print(f"so edges carry at most {whole / kept:.2f} times the requests of one gateway")
     print_owners()
 
 

@@ -62,7 +62,7 @@ async def measure(rounds: int) -> dict[str, list[float]]:
     ports = {REST: await rest.start()} | {name: await each.start(0) for name, each in servers.items()}
     cases = _cases(ports)
     try:
-        return await measured_us(cases, _ask, ROUND, rounds)
+        return await measured_us(cases, ask_calls, ROUND, rounds)
     finally:
         for each in servers.values():
             await each.stop(0)
@@ -127,7 +127,7 @@ class RpcClient:
         return good
 
 
-def _ask(orders: Connection, cases: tuple[Case, ...]) -> None:
+def ask_calls(orders: Connection, cases: tuple[Case, ...]) -> None:
     """Send ROUND calls for each order, which is the number of a case; None ends the loop."""
     clients = {case: _clients(case) for case in cases if case[2]}
     channels = {case: grpc.insecure_channel(f"{HOST}:{case[1]}") for case in cases if not case[2]}
