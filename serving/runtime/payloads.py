@@ -31,7 +31,8 @@ class Pending:
 
     __slots__ = (
         "accuracy", "answers", "back_us", "call", "compute_us", "deliver", "downgrade", "output_us",
-        "outputs", "parts", "refusal", "refused_output", "rehearsed", "request", "reserve_us", "submitted_us", "variant",
+        "outputs", "parts", "refusal", "refused_output", "rehearsed", "request", "reserve_us",
+        "submitted_us", "variant",
     )  # fmt: skip
 
     def __init__(

@@ -262,8 +262,8 @@ def pack_result(
 
 
 def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
-    """Return a RESULT or ROW frame; ProtocolError where it contradicts itself. Its outputs are copied out, but
-    for a large answer that lies in shared memory: its receiver does that (`BatchResult.copying`)."""
+    """Return a RESULT or ROW frame; ProtocolError where it contradicts itself. Its outputs are copied out,
+    but for a large answer that lies in shared memory: its receiver does that (`BatchResult.copying`)."""
     meta = frame.meta
     found: list[tuple[TensorPlace, Sequence[int]]] = []
     try:
