@@ -49,6 +49,8 @@ class StreamCall(TaskCall):
         self.body += data  # a bytearray, as long as anything is read
         if self._next is None:
             self._cut()
+        else:
+            self._weigh()
         self._wake()
 
     def _cut(self) -> None:
