@@ -65,9 +65,7 @@ class LoadedReplica:
         self.ended_us = time.monotonic_ns() // 1000
         return outputs, (spent_ns + 999) // 1000
 
-    def answers(
-        self, inputs: Arrays, parameters: dict[str, ParameterValue], gone: Gone
-    ) -> Answered:
+    def answers(self, inputs: Arrays, parameters: dict[str, ParameterValue], gone: Gone) -> Answered:
         """Return the answers of a decoupled model as it gives them; see `streaming.answers_of`."""
         rows = len(next(iter(inputs.values())))
         return answers_of(cast(DecoupledModel, self._model).stream(inputs, parameters), rows, gone)

@@ -161,5 +161,3 @@ def test_cancelled_requests_free_the_slice(gateway: GatewayProcess) -> None:
     assert stream.next()[1] is None
     stream.close(cancel_requests=True)
     await_true(lambda: gateway.open_requests() == 0, gateway)
-
-

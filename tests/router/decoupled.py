@@ -59,5 +59,3 @@ def value_of(answer: Any) -> int:
 
 def is_final(answer: Any) -> bool:
     return bool(answer.infer_response.parameters["triton_final_response"].bool_param)
-
-
