@@ -34,6 +34,7 @@ from router.fastrpc.framing import CONTENT, HEAD, Header, status, text
 from router.fastrpc.inbound import Inbound
 from router.fastrpc.infercall import INFER_PATH, InferCall
 from router.fastrpc.outbox import Outbox
+from router.fastrpc.streamcall import STREAM_PATH, StreamCall
 from router.fastrpc.taskcall import TaskCall
 from router.tensors.wording import quoted
 from serving.policy.crowding import BUSY
@@ -259,7 +260,8 @@ class RpcConnection(Outbox):
                 sentence = f"there is no method {quoted(text(path))} here"
                 self.turn_down(stream_id, _refusal(grpc.StatusCode.UNIMPLEMENTED, sentence), event.end_stream)
                 return
-            call = self.calls[stream_id] = self.reading[stream_id] = TaskCall(
+            kind = StreamCall if path == STREAM_PATH else TaskCall
+            call = self.calls[stream_id] = self.reading[stream_id] = kind(
                 self, stream_id, text(path), headers
             )
             call.begin(handler, timeout)

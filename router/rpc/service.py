@@ -23,6 +23,7 @@ from router.oip import EXTENSIONS, PLATFORM, ReadStatistics, find_model
 from router.rpc.calls import Calls, RpcMethod, Screened, abort, fields_of, reply_of
 from router.rpc.health import Health
 from router.rpc.inference import Asked, Inferences, is_expiring
+from router.rpc.streaming import STREAM, Streams
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
 from serving.ports import Call, Reply, Serving
@@ -55,6 +56,7 @@ class RpcService:
         self.access = False  # each answer is logged
         self.calls = Calls(serving, limits)
         self.inferences = Inferences(serving, self.calls, limits)
+        self.streams = Streams(serving, self.calls, self.inferences, limits)
         self.health = Health(serving, self.calls, limits, SERVICE)
         self.is_live: Callable[[], bool] = lambda: True  # what ServerLive answers
 
@@ -202,7 +204,8 @@ class RpcService:
             "ModelStatistics": self._model_statistics,
             **self._more,
         }
-        handlers = {INFER: self.calls.infer(self._answer)}
+        streamed = self.streams.handler(f"/{SERVICE}/{STREAM}", self.access)
+        handlers = {INFER: self.calls.infer(self._answer), STREAM: streamed}
         for method in service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
             name = method.name
             if name in answered:
@@ -210,7 +213,7 @@ class RpcService:
                 roles = rpc_roles(name)
                 handlers[name] = self.calls.unary(answered[name], request, roles, probe=name in probes)
             elif name not in handlers:
-                refuse = partial(_unimplemented, name, ", ".join((*answered, INFER)))
+                refuse = partial(_unimplemented, name, ", ".join((*answered, INFER, STREAM)))
                 handlers[name] = grpc.stream_stream_rpc_method_handler(refuse)
         own = {f"/{SERVICE}/{name}": handler for name, handler in handlers.items()}
         return own | self.health.handlers()
