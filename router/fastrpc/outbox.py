@@ -56,8 +56,19 @@ class Outbox(Carrier):
 
     def answer(self, call: Inbound, wire: bytes, fields: Sequence[Header]) -> None:
         """Send the call's only answer, and its status."""
-        self.add(call, wire, first=True)
-        self.finish(call, fields)
+        http, stream_id = self.http, call.id
+        try:
+            http.send_response(stream_id, HEAD)
+            call.headed = True
+            if len(wire) <= SMALL_BYTES:
+                http.send_data(stream_id, prefix(len(wire)) + wire)
+            else:
+                http.send_data(stream_id, prefix(len(wire)))
+                http.send_data(stream_id, wire)
+            http.send_trailers(stream_id, fields)
+        except NGH2Error:
+            return  # the client has left: its event is still to come
+        self._touch()
 
     def add(self, call: Inbound, wire: bytes, *, first: bool) -> None:
         """Send the next answer of the call."""
