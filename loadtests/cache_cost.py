@@ -101,6 +101,9 @@ class Bench:
         result = BatchResult(batch_id, 100, 0, rows, [output])
         self._loop.call_soon(self._gateway.batch_done, result)
 
+    def leave(self, batch_id: int, row: int) -> None:
+        """Do nothing: no model here is decoupled."""
+
 
 class House:
     """A gateway with its cache over that worker."""

@@ -17,6 +17,7 @@ from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
+from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Request
 from serving.specs import Limits, ServedModel, SliceSpec
@@ -67,6 +68,9 @@ class Watch:
 
     def refused(self, model: str, tenant: str, outcome: Outcome) -> None:
         """Do nothing: without an edge there are no refusals."""
+
+    def row_answered(self, model: str, answer: RowAnswer) -> None:
+        """Do nothing: no model here is decoupled."""
 
     def output_refused(self, model: str, output: str) -> None:
         pass

@@ -183,6 +183,27 @@ INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
     },
 }
 
+_FLAT: dict[str, Any] = {  # Any: as above
+    "type": "object",
+    "description": "Each input by its name; what names no input is a parameter.",
+    "properties": {"id": {"type": "string"}, "parameters": {"type": "object"}},
+    "additionalProperties": True,
+}
+GENERATE_OPERATION: dict[str, Any] = {
+    "parameters": INFER_OPERATION["parameters"],
+    "requestBody": {"required": True, "content": {"application/json": {"schema": _FLAT}}},
+    "responses": {
+        **INFER_OPERATION["responses"],
+        "200": {
+            "description": "Each output by its name: one object, or an event `data: {...}` for each answer.",
+            "content": {
+                "application/json": {"schema": {"type": "object"}},
+                "text/event-stream": {"schema": {"type": "string"}},
+            },
+        },
+    },
+}
+
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 52rem; margin: 2rem auto; padding: 0 1rem }}

@@ -22,6 +22,7 @@ from router.bodies import end_for_leavers
 from router.bulk.pool import Bulk
 from router.example import example_body
 from router.explanation import separate
+from router.generate import GenerateRoute, add_generate
 from router.infer import InferRoute
 from router.oip import EXTENSIONS, PLATFORM, ReadStatistics, find_model
 from router.outcomes import INTERNAL_ERROR
@@ -70,6 +71,7 @@ def create_app(
     _add_statistics(app, serving, statistics)  # first: /v2/models/stats is no model's metadata
     _add_models(app, serving)
     _add_inference(app, InferRoute(serving, bulk))
+    add_generate(app, GenerateRoute(serving, bulk))
     _add_cache(app, serving)
 
     @app.get("/docs", include_in_schema=False)

@@ -191,7 +191,7 @@ class GatewayServer:
         account.count("calls", self.gateway.held_bytes)
         account.count("bulk", lambda: self._bulk.held_bytes)
         self._rpc.count(account)
-        self._bulk.level = lambda: account.level
+        self._bulk.use(account)
 
     def _take_models(self) -> None:
         """Tell telemetry and the REST server that the models have changed."""

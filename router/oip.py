@@ -65,6 +65,15 @@ def tenant_of(serving: Serving, stated: str) -> str:
     return name if name in serving.tenants else DEFAULT_TENANT
 
 
+def check_one_row(call: Call) -> None:
+    """Raise RequestError unless a request of a decoupled model has one row."""
+    if call.rows != 1:
+        raise bad_input(
+            f"a request of the decoupled model '{call.model.name}' has one row, got {call.rows}: "
+            "send a request for each"
+        )
+
+
 def tighten(call: Call, timeout_us: float) -> None:
     """Add a time limit that the client gave, from `call.arrived_us`; the shortest of all limits counts."""
     whole_us = max(1, math.ceil(min(timeout_us, LONGEST_US)))

@@ -86,6 +86,17 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
 
     Raises RequestError for what cannot be served as it stands. It is not bulk (`is_bulk`).
     """
+    if model.spec.decoupled:
+        raise bad_input(
+            "HTTP end point doesn't support models with decoupled transaction policy: "
+            f"'{model.name}' gives any number of answers; expected POST .../generate_stream, or gRPC's "
+            "ModelStreamInfer"
+        )
+    return read_request(body, fields, model, limits, tier)
+
+
+def read_request(body: Buffer, fields: Fields, model: ServedModel, limits: Limits, tier: str) -> Decoded:
+    """Return the same, of a model with any number of answers too."""
     decoded = decode(body, json_length_of(fields), model, limits)
     stated = fields.get(_TIMEOUT)
     if stated is not None:

@@ -20,11 +20,12 @@ class Call:
     - `tenant`: a tenant of the settings, or the default one.
     - `max_age_us`: the oldest kept answer that the client takes (0: none); None if the client does not say.
     - `store`: False if the client forbids the gateway to keep the answer.
+    - `on_answer`: takes each answer of a decoupled model, before the reply that ends the call and has none.
     """
 
     __slots__ = (
-        "arrived_us", "inputs", "max_age_us", "model", "objective", "parameters", "rows", "size", "store",
-        "tenant", "timeout_us", "variant",
+        "arrived_us", "inputs", "max_age_us", "model", "objective", "on_answer", "parameters", "rows",
+        "size", "store", "tenant", "timeout_us", "variant",
     )  # fmt: skip
 
     def __init__(self, model: ServedModel, inputs: Sequence[Tensor], rows: int) -> None:
@@ -40,6 +41,7 @@ class Call:
         self.arrived_us = 0
         self.max_age_us: int | None = None
         self.store = True
+        self.on_answer: Callable[[Sequence[Tensor]], None] | None = None
 
     @property
     def due_us(self) -> int:

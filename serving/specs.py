@@ -150,7 +150,8 @@ class Validation:
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model folder (`models/<name>/model.yaml`) with the measurements of its build. `slo_us`: 0 if only
-    penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number."""
+    penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number. `decoupled`: a
+    request, of one row, has any number of answers."""
 
     name: str
     folder: Path
@@ -166,6 +167,7 @@ class ModelSpec:
     description: str = ""
     validation: Validation | None = None
     slo_rows: int = 0
+    decoupled: bool = False
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -484,6 +486,9 @@ class Limits:
     grpc_call_count: int = 8192  # open at once; twice as many may wait for the event loop
     grpc_stream_count: int = 1024  # calls at once on a connection; its client holds back the others
     grpc_watch_count: int = 256  # open Health.Watch streams
+    infer_stream_count: int = 1024  # streams of requests or answers, open at once
+    infer_stream_requests: int = 128  # of one stream under way; no more of it are read
+    infer_stream_bytes: int = 4 << 20  # of one stream's answers that its client has not taken
     grpc_age_s: float = 0.0  # after it, a connection closes once its calls are answered; 0: never
     startup_s: float = 120.0  # for a worker to start and load
     stall_us: int = 5_000_000  # the gateway gives up a batch so much later than planned, with its worker

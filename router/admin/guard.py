@@ -29,6 +29,11 @@ ASKS: Final = frozenset(
     {
         "/v2/models/{model}/infer",
         "/v2/models/{model}/versions/{model_version}/infer",
+        *(
+            f"/v2/models/{{model}}{version}/{name}"
+            for version in ("", "/versions/{model_version}")
+            for name in ("generate", "generate_stream")
+        ),
         "/v2/repository/index",
         "/v2/repository/{repository_name}/index",
         *(f"/v2/{kind}sharedmemory/region/{{region}}/register" for kind in KINDS),

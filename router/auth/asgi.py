@@ -32,7 +32,7 @@ def guarded(app: Application, guard: KeyGuard, serving: Serving) -> Application:
             identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))
             guard.require(identity, need.roles, need.model)
         except RequestError as error:
-            if scope["path"].endswith("/infer"):
+            if scope["path"].endswith(("/infer", "/generate", "/generate_stream")):
                 serving.refused(need.model, error.outcome, own_tenant(identity) or DEFAULT_TENANT)
             await _refuse(error, send)
             return

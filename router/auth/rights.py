@@ -47,6 +47,8 @@ _OF_MODELS: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
         ("GET", "example"): CLIENTS,
         ("GET", "ready"): CLIENTS,
         ("POST", "infer"): CALLERS,
+        ("POST", "generate"): CALLERS,
+        ("POST", "generate_stream"): CALLERS,
         ("POST", "feedback"): CALLERS,
         ("GET", "stats"): WATCHERS,
         ("GET", "trace/setting"): WATCHERS,
@@ -54,7 +56,7 @@ _OF_MODELS: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
         ("GET", "explain"): WATCHERS,
     }
 )
-_MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?(?:/([a-z]+|trace/setting))?\Z")
+_MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?(?:/([a-z_]+|trace/setting))?\Z")
 _REPOSITORY: Final = re.compile(r"/v2/repository/[^/]+/index\Z")
 
 _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
@@ -66,6 +68,7 @@ _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
         "ModelMetadata": CLIENTS,
         "ModelConfig": CLIENTS,
         "ModelInfer": CALLERS,
+        "ModelStreamInfer": CALLERS,
         "ModelStatistics": WATCHERS,
         "RepositoryIndex": WATCHERS,
         "SystemSharedMemoryStatus": WATCHERS,

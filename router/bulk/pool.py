@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from router.account import Account
 from router.bulk.jobs import JOBS, LENGTH, result_of
 from router.tensors.errors import memory_full
 from serving.policy.memory import SMALL_BYTES, Level
@@ -52,10 +53,16 @@ class Bulk:
         self._held_max = int(limits.held_bytes * HELD_SHARE)
         self._held = 0
         self.level: Callable[[], Level] = lambda: Level.EASY  # of the memory that clients hold
+        self.account = Account(limits)  # of that memory
         self._free: asyncio.Queue[_Process] = asyncio.Queue()
         self._processes: list[_Process] = []
         self._threads = ThreadPoolExecutor(1, "penstock-zlib")
         self._running: set[asyncio.Task[Any]] = set()
+
+    def use(self, account: Account) -> None:
+        """Count what clients hold in this account."""
+        self.account = account
+        self.level = lambda: account.level
 
     @property
     def held_bytes(self) -> int:

@@ -35,6 +35,7 @@ from router.fastrpc.framing import CONTENT, HEAD, Header, inference_fields, stat
 from router.fastrpc.infercall import INFER_PATH, InferCall
 from router.fastrpc.outbox import Outbox
 from router.fastrpc.restcall import head_of
+from router.fastrpc.streamcall import StreamCall
 from router.fastrpc.taskcall import TaskCall
 from router.tensors.wording import quoted
 from serving.policy.crowding import BUSY
@@ -296,7 +297,8 @@ class RpcConnection(Outbox):
             sentence = f"there is no method {quoted(text(path))} here"
             self.turn_down(stream_id, _refusal(grpc.StatusCode.UNIMPLEMENTED, sentence), ended)
             return None
-        call = TaskCall(self, stream_id, text(path), headers)
+        made = StreamCall if path in self.edge.dialogues else TaskCall
+        call = made(self, stream_id, text(path), headers)
         self.calls[stream_id] = self.reading[stream_id] = call
         call.begin(handler, stated)
         if ended:

@@ -11,7 +11,7 @@ from router.fastpath.places import Places
 from router.fastpath.turns import READS_A_TURN, Turns
 from router.fastrpc.door import RestDoor
 from router.fastrpc.sweep import RpcSweep, SweptConnection
-from router.rpc.service import RpcService
+from router.rpc.service import DIALOGUES, RpcService
 
 STREAM_WINDOW_BYTES = 1 << 18
 CONNECTION_WINDOW_BYTES = 1 << 20
@@ -41,6 +41,7 @@ class RpcEdge:
         self.service = service
         self.access = False
         self.methods: Mapping[bytes, Any] = {}
+        self.dialogues: frozenset[bytes] = frozenset()  # of them those with many messages from the client
         self.rest: RestDoor | None = None
         self.connections: set[SweptConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
@@ -85,3 +86,4 @@ class RpcEdge:
         """Take the services as they are offered now."""
         self.access = self.service.access
         self.methods = {path.encode(): handler for path, handler in self.service.handlers().items()}
+        self.dialogues = frozenset(path.encode() for path in DIALOGUES)

@@ -43,6 +43,8 @@ Look = Callable[[bytes, Any], Awaitable[None]]
 """Looks at a message that is not parsed, in its call's context, and may end the call."""
 RawMethod = Callable[[bytes, Any, int], Awaitable[bytes]]
 """The same of messages that are not parsed yet, and are already written; last, when the call came (us)."""
+StreamMethod = Callable[[Any], Awaitable[None]]
+"""Reads and writes messages in a call's context, as many as it likes."""
 
 GONE: Final = (cygrpc.ExecuteBatchError, cygrpc._ServerStoppedError)  # noqa: SLF001
 """What grpc raises where there is no client any more to tell: it left, its deadline passed, or we stopped."""
@@ -81,6 +83,7 @@ class Calls:
         self.stopping = asyncio.Event()
         self.answered = asyncio.Event()  # set while no call is open: the last byte of each answer is sent
         self.answered.set()
+        self._on_stop: Callable[[], None] = lambda: None
 
     def use(self, account: Account) -> None:
         """Count what the calls hold in this account; call this before the first call."""
@@ -100,10 +103,34 @@ class Calls:
         for bound in self._reading:
             if not bound.expired():
                 bound.reschedule(now)
+        self._on_stop()
+
+    def on_stop(self, end: Callable[[], None]) -> None:
+        """Have `end` called when no message is taken any more."""
+        self._on_stop = end
 
     def infer(self, answer: RawMethod) -> Any:
         """Return the handler of inference: what is refused here is counted as a request."""
         return self._handler(answer, self._limits.grpc_call_count, CALLERS, counted=True)
+
+    def stream(self, answer: StreamMethod, roles: Roles = CALLERS, *, counted: bool = True) -> Any:
+        """Return the handler of a method with many messages both ways, for callers of one of the `roles`.
+        `counted`: it is inference, so a refused stream counts as a refused request."""
+
+        async def taken(_requests: Any, context: Any) -> None:
+            try:
+                await self._begin(context, self._limits.grpc_call_count, roles, counted)
+                await answer(context)
+            except grpc.aio.AbortError as error:
+                error.__context__ = None  # as in `_handler`
+                raise error.with_traceback(None)  # noqa: B904
+            except GONE:
+                pass
+            except Exception:
+                logger.exception("a gRPC stream failed")
+                await _end_with_bug(context)
+
+        return grpc.stream_stream_rpc_method_handler(taken)
 
     def unary(self, answer: RpcMethod | Screened, request: Any, roles: Roles, *, probe: bool = False) -> Any:
         """Return the handler of another method, for callers of one of the `roles`; `request` is its message's
@@ -169,6 +196,16 @@ class Calls:
         if not self._open:
             self.answered.set()
 
+    def hold(self, holder: object, size: int) -> RequestError | None:
+        """Count a message of a stream until it is `submitted`. Return why it is not taken, if it is large
+        and there is no memory for it."""
+        if size > SMALL_BYTES:
+            refusal = self._account.refusal()
+            if refusal is not None:
+                return refusal
+            self._messages.put(holder, size)
+        return None
+
     def submitted(self, call: object) -> None:
         """Note that the core has the call, and counts its tensors from now on."""
         self._messages.drop(call)
@@ -185,12 +222,7 @@ class Calls:
     async def read(self, context: Any, counted: bool = False) -> bytes:
         """Return the call's message; without a whole one in time the call ends here."""
         try:
-            async with asyncio.timeout(self._limits.slow_client_s) as bound:
-                self._reading.add(bound)
-                try:
-                    raw = await context.read()
-                finally:
-                    self._reading.discard(bound)
+            raw = await self._read_in_time(context)
         except TimeoutError:
             if self.stopping.is_set():
                 if counted:
@@ -205,6 +237,25 @@ class Calls:
                 self.refused(context.invocation_metadata(), BAD_INPUT)
             await abort(context, Reply(BAD_INPUT, "the call ended without a whole message"))
         return bytes(raw)
+
+    async def next(self, context: Any) -> bytes | None:
+        """Return the next message of a call with many; None after the last, if none comes in time, and once
+        the gateway takes no messages."""
+        if self.stopping.is_set():
+            return None
+        try:
+            raw = await self._read_in_time(context)
+        except TimeoutError:
+            return None
+        return None if raw is grpc.aio.EOF else bytes(raw)
+
+    async def _read_in_time(self, context: Any) -> Any:
+        async with asyncio.timeout(self._limits.slow_client_s) as bound:
+            self._reading.add(bound)
+            try:
+                return await context.read()
+            finally:
+                self._reading.discard(bound)
 
     def _handler(self, answer: RawMethod, count: int, roles: Roles, counted: bool = False) -> Any:
         async def taken(_requests: Any, context: Any) -> bytes:

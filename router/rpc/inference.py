@@ -3,7 +3,7 @@
 Nothing in here waits but `open`, for what is too much work for the event loop.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from router.auth.identity import Identity
@@ -15,6 +15,7 @@ from router.oip import (
     CACHE_FIELD,
     TIER_FIELD,
     TIMEOUT_FIELD,
+    check_one_row,
     control_cache,
     find_model,
     stated_timeout_us,
@@ -25,12 +26,13 @@ from router.promises import promise
 from router.rpc.calls import Calls
 from router.tensors.compression import coding_of_message
 from router.tensors.decoded import MODEL_VERSION, Decoded
-from router.tensors.errors import RequestError
+from router.tensors.errors import RequestError, bad_input
 from router.tensors.messages import SMALL_BYTES, Outline, outline
 from router.tensors.proto import check_besides, decode, encode, key_of, parse, recall
 from serving.ports import Call, Reply, Serving
 from serving.specs import Limits, ServedModel
-from serving.vocabulary import DRAINING
+from serving.tensor import Tensor
+from serving.vocabulary import COMPLETED, DRAINING
 
 EXPIRY_GRACE_US: Final = 10_000
 """A call that its client ends this close to its deadline ended by that deadline: the client's timer
@@ -39,7 +41,7 @@ and ours fire together, and grpc rounds the timeout that it sends up by as much 
 
 class Asked(NamedTuple):
     """A call beside its message. `remaining_s`: until its deadline, None without one; `began_us`: when it
-    came; `arrived_us`: when its whole message was there."""
+    came; `arrived_us`: when its whole message was there; `streams`: it may have other than one answer."""
 
     fields: Mapping[str, str]
     tenant: str
@@ -47,6 +49,7 @@ class Asked(NamedTuple):
     remaining_s: float | None
     began_us: int
     arrived_us: int
+    streams: bool = False
 
 
 class Inferences:
@@ -100,6 +103,8 @@ class Inferences:
             else:
                 decoded = self._parsed(raw, found, key, asked.identity)
             call = decoded.call
+            if call.model.spec.decoupled:
+                check_decoupled(call, asked.streams)
             call.arrived_us = asked.arrived_us
             call.tenant = tenant
             _take_deadlines(call, asked.remaining_s, fields)
@@ -138,9 +143,25 @@ class Inferences:
             serving.answered(call.model.name, reply, asked.arrived_us - asked.began_us, made_us)
         return answer, lines
 
+    def write_one(self, decoded: Decoded, outputs: Sequence[Tensor]) -> bytes:
+        """Return one of the answers of a decoupled model as bytes."""
+        reply = Reply(COMPLETED)
+        reply.outputs = outputs
+        return encode(decoded, reply)
+
     def _model(self, name: str, version: str, identity: Identity | None) -> ServedModel:
         self._calls.check_model(identity, name)
         return find_model(self._serving, name, version or MODEL_VERSION)
+
+
+def check_decoupled(call: Call, streams: bool) -> None:
+    """Raise RequestError if a request cannot be put to its decoupled model. The wording is Triton's."""
+    if not streams:
+        raise bad_input(
+            "ModelInfer RPC doesn't support models with decoupled transaction policy: "
+            f"'{call.model.name}' gives any number of answers; expected ModelStreamInfer"
+        )
+    check_one_row(call)
 
 
 def is_expiring(call: Call, now_us: int) -> bool:

@@ -23,6 +23,8 @@ from router.oip import EXTENSIONS, PLATFORM, ReadStatistics, find_model
 from router.rpc.calls import Calls, RpcMethod, Screened, abort, fields_of, reply_of
 from router.rpc.health import Health
 from router.rpc.inference import Asked, Inferences, is_expiring
+from router.rpc.reflection import PATHS, Reflection
+from router.rpc.streaming import STREAM, Streams
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
 from serving.ports import Call, Reply, Serving
@@ -31,6 +33,8 @@ from serving.vocabulary import COMPLETED
 
 SERVICE: Final = "inference.GRPCInferenceService"
 INFER: Final = "ModelInfer"
+DIALOGUES: Final = (f"/{SERVICE}/{STREAM}", *PATHS)
+"""The methods with many messages from the client."""
 
 
 class RpcService:
@@ -55,7 +59,9 @@ class RpcService:
         self.access = False  # each answer is logged
         self.calls = Calls(serving, limits)
         self.inferences = Inferences(serving, self.calls, limits)
+        self.streams = Streams(serving, self.calls, self.inferences, limits)
         self.health = Health(serving, self.calls, limits, SERVICE)
+        self.reflection = Reflection(self.calls)
         self.is_live: Callable[[], bool] = lambda: True  # what ServerLive answers
 
     def offer(self, methods: Mapping[str, RpcMethod | Screened]) -> None:
@@ -202,7 +208,8 @@ class RpcService:
             "ModelStatistics": self._model_statistics,
             **self._more,
         }
-        handlers = {INFER: self.calls.infer(self._answer)}
+        streamed = self.streams.handler(f"/{SERVICE}/{STREAM}", self.access)
+        handlers = {INFER: self.calls.infer(self._answer), STREAM: streamed}
         for method in service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
             name = method.name
             if name in answered:
@@ -210,10 +217,10 @@ class RpcService:
                 roles = rpc_roles(name)
                 handlers[name] = self.calls.unary(answered[name], request, roles, probe=name in probes)
             elif name not in handlers:
-                refuse = partial(_unimplemented, name, ", ".join((*answered, INFER)))
+                refuse = partial(_unimplemented, name, ", ".join((*answered, INFER, STREAM)))
                 handlers[name] = grpc.stream_stream_rpc_method_handler(refuse)
         own = {f"/{SERVICE}/{name}": handler for name, handler in handlers.items()}
-        return own | self.health.handlers()
+        return own | self.health.handlers() | self.reflection.handlers()
 
 
 async def _unimplemented(method: str, served: str, _requests: Any, context: Any) -> None:

@@ -84,3 +84,18 @@ Kilobytes = Annotated[float, Field(ge=1, le=1 << 20, allow_inf_nan=False)]
 Megabytes = Annotated[float, Field(ge=0.001, le=1 << 20, allow_inf_nan=False)]
 Price = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]  # for an hour
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+
+
+def check_shape(shape: list[int]) -> list[int]:
+    """Return the shape of a tensor; it raises if it is none."""
+    if shape[:1] != [-1] or any(size < 1 and size != -1 for size in shape):
+        message = "-1 (the batch) and then sizes of 1 or more, or -1 where any size is welcome"
+        raise refuse(f"not a shape; got {shape}, expected {message}")
+    return shape
+
+
+def check_buckets(buckets: list[int]) -> list[int]:
+    """Return the bounds of size buckets; it raises if they are none."""
+    if not buckets or buckets != sorted(set(buckets)) or buckets[0] < 1:
+        raise refuse(f"not ascending sizes; got {buckets}, expected numbers such as [64, 128]")
+    return buckets

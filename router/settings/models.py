@@ -57,6 +57,8 @@ def load_model(folder: Path) -> ModelSpec:
         _check_parameter(findings, ("parameters", index), parameter)
     _check_distinct(findings, ("parameters",), model.parameters)
     accuracy: Mapping[str, float] = {}
+    if model.decoupled:
+        _check_decoupled(findings, model)
     _check_built(findings, model, folder)
     if model.accuracy is not None and not findings.problems:  # its names are checked against the variants
         accuracy = _read_accuracy(findings, folder / model.accuracy.file, model)
@@ -120,6 +122,15 @@ def _check_variants(findings: Findings, model: ModelFile) -> None:
             findings.add(("variants",), message, at_key=True)
     elif model.default_variant not in names:
         findings.add(("default_variant",), unknown_name("unknown variant", model.default_variant, names))
+
+
+def _check_decoupled(findings: Findings, model: ModelFile) -> None:
+    """Add what cannot be had of a model whose requests have any number of answers."""
+    told = "with decoupled: true a request has any number of answers"
+    if model.deterministic or any(variant.deterministic for variant in model.variants):
+        findings.add(("decoupled",), f"{told}, which are never kept; expected deterministic: false")
+    if model.validation is not None:
+        findings.add(("validation",), f"{told}, which cannot vote; expected no validation")
 
 
 def _check_parameter(findings: Findings, loc: Loc, parameter: ParameterSection) -> None:
@@ -234,6 +245,7 @@ def _spec(
         ),
         description=model.description.strip(),
         validation=validation,
+        decoupled=model.decoupled,
     )
 
 

@@ -26,8 +26,10 @@ from router.settings.fields import (
     ShareText,
     SloMs,
     Text,
+    check_buckets,
     check_cores,
     check_names,
+    check_shape,
     known,
     refuse,
 )
@@ -81,19 +83,6 @@ def _check_variants(value: object) -> object:
     if isinstance(value, str):
         raise refuse(fault("not a list of variants", value, f"all, or a list such as [{value}]"))
     return check_names(value)
-
-
-def _check_shape(shape: list[int]) -> list[int]:
-    if shape[:1] != [-1] or any(size < 1 and size != -1 for size in shape):
-        message = "-1 (the batch) and then sizes of 1 or more, or -1 where any size is welcome"
-        raise refuse(f"not a shape; got {shape}, expected {message}")
-    return shape
-
-
-def _check_buckets(buckets: list[int]) -> list[int]:
-    if not buckets or buckets != sorted(set(buckets)) or buckets[0] < 1:
-        raise refuse(f"not ascending sizes; got {buckets}, expected numbers such as [64, 128]")
-    return buckets
 
 
 def _check_cache(value: object) -> object:
@@ -215,6 +204,9 @@ class LimitsSection(Section):
     grpc_call_count: Count | None = None
     grpc_stream_count: Count | None = None
     grpc_watch_count: Count | None = None
+    infer_stream_count: Count | None = None
+    infer_stream_requests: Count | None = None
+    infer_stream_mb: Megabytes | None = None
     grpc_age_s: Annotated[float, Field(ge=0, le=DAY_S, allow_inf_nan=False)] | None = None
     startup_s: Seconds | None = None
     stall_s: Seconds | None = None
@@ -428,7 +420,7 @@ class TensorSection(Section):
 
     name: Text
     datatype: Annotated[str, AfterValidator(known("datatype", (*DATATYPES, ANY)))]
-    shape: Annotated[list[int], AfterValidator(_check_shape)]
+    shape: Annotated[list[int], AfterValidator(check_shape)]
 
 
 class OutputSection(TensorSection):
@@ -465,7 +457,7 @@ class SizeHintSection(Section):
 
     input: Text
     unit: Literal["bytes", "text"] = "bytes"
-    buckets: Annotated[list[int], AfterValidator(_check_buckets)]
+    buckets: Annotated[list[int], AfterValidator(check_buckets)]
 
 
 class ParameterSection(Section):
@@ -491,6 +483,7 @@ class ModelFile(Section):
     slo_ms: SloMs | None = None
     slo_rows: Count | None = None
     deterministic: bool = False
+    decoupled: bool = False
     default_variant: str | None = None
     accuracy: AccuracySection | None = None
     validation: ValidationSection | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from router.telemetry import streamed
 from router.telemetry.counts import AnswerCounts, ModelCounts, escape
 from router.telemetry.heading import head
 
@@ -30,6 +31,7 @@ def blocks(models: Sequence[ModelCounts]) -> Iterator[str]:
     yield from _accuracy([(labels, list(by_variant.values())) for labels, by_variant in tiers])
     yield from _downgrades(models)
     yield from _selected(models)
+    yield from streamed.blocks([each.streamed for each in models if each.streamed is not None])
 
 
 def _accuracy(tiers: Sequence[tuple[str, list[AnswerCounts]]]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from typing import Final, TypedDict
 
 from router.telemetry.histogram import BATCH, CONFIDENCE, DURATION, LAG, PARSE, RATIO, Histogram
 from router.telemetry.spending import Spending
+from router.telemetry.streamed import StreamedCounts
 from router.telemetry.windows import WINDOWS_S, Windows, burn_rate
 from serving.objectives import PERCENTILE
 from serving.ports import Reply
@@ -205,7 +206,7 @@ class ModelCounts:
         "_named", "_shared", "answers", "asked", "compute_us", "downgrades", "durations", "edge_us",
         "filling", "flows", "input_us", "kept", "labels", "last_us", "looked", "looks", "name", "objective",
         "others", "others_us", "output_us", "parse", "queue", "selected", "served", "sizes", "slo_us",
-        "variants",
+        "streamed", "variants",
     )  # fmt: skip
 
     def __init__(self, name: str, slo_us: int, by_tenant: bool) -> None:
@@ -222,6 +223,7 @@ class ModelCounts:
         self._named: set[str] = set()  # variants that have answered
         self.downgrades: dict[str, list[int]] = {}  # by reason: requests, rows
         self.selected: SelectedCounts | None = None  # None until its variants have been selected from
+        self.streamed: StreamedCounts | None = None  # None until it has given an answer of many
         self.asked: dict[str, list[int]] = {}  # what the cache did: how often, its look-ups in us
         self.looked: dict[str, int] = {}  # what other gateways' answers were asked, by result
         self.looks = Histogram(PARSE)

@@ -11,7 +11,9 @@ from router.telemetry import exposition, triton
 from router.telemetry.counts import UNKNOWN, Counters, Ledger, Loads, ModelCounts, SelectedCounts
 from router.telemetry.exposition import Present
 from router.telemetry.statistics import ModelStatistics, describe
+from router.telemetry.streamed import StreamedCounts
 from serving.ports import Call, Reply
+from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Request
 from serving.specs import DEFAULT_TENANT, ServedModel
@@ -177,6 +179,13 @@ class Telemetry:
         """Note that a batch of that slice is out for longer than it should be."""
         suspicions = self._ledger.suspicions
         suspicions[slice] = suspicions.get(slice, 0) + 1
+
+    def row_answered(self, model: str, answer: RowAnswer) -> None:
+        """Note an answer of a decoupled model, or what came in place of one."""
+        counts = self._models[model]
+        if counts.streamed is None:
+            counts.streamed = StreamedCounts(counts.labels)
+        counts.streamed.add(answer)
 
     def output_refused(self, model: str, output: str) -> None:
         """Note that a request failed, as the guard of that output refused its answer."""

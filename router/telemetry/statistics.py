@@ -3,6 +3,7 @@
 Names and meanings: Triton's `extension_statistics`, so that tritonclient and perf_analyzer read it.
 """
 
+from collections.abc import Mapping
 from typing import TypedDict
 
 from router.telemetry.counts import ModelCounts
@@ -49,7 +50,8 @@ class ModelStatistics(TypedDict):
     """One model. `last_inference`: milliseconds of Unix time, 0 where there was none.
 
     `inference_count` rows were computed in `execution_count` batches; what the cache answered is in neither.
-    `response_stats` is of models with several answers, and `memory_usage` is not told: both are empty.
+    `response_stats` is of decoupled models, by an answer's place among those of its request. `memory_usage`
+    is not told.
     """
 
     name: str
@@ -59,7 +61,7 @@ class ModelStatistics(TypedDict):
     execution_count: int
     inference_stats: RequestStatistics
     batch_stats: list[BatchStatistics]
-    response_stats: dict[str, object]
+    response_stats: Mapping[str, object]
     memory_usage: list[object]
 
 
@@ -76,7 +78,7 @@ def describe(name: str, model: ModelCounts, epoch_us: int) -> ModelStatistics:
         "batch_stats": [
             {"batch_size": rows, **_computed(count, *took_us)} for rows, (count, *took_us) in sizes
         ],
-        "response_stats": {},
+        "response_stats": {} if model.streamed is None else model.streamed.statistics(),
         "memory_usage": [],
     }
 

@@ -30,10 +30,11 @@ class Decoded:
     """A checked request: the call, the client's `id` ("" where it gave none) and the outputs it wants.
 
     `wanted` is in the order in which the client asked, or all outputs in the order of the spec; `stated` is
-    what the request's parameters say of tier and floor, None for nothing.
+    what the request's parameters say of tier and floor, None for nothing. `empty_final`: of a model with any
+    number of answers, the end is to be told by an answer of its own.
     """
 
-    __slots__ = ("call", "id", "stated", "wanted")
+    __slots__ = ("call", "empty_final", "id", "stated", "wanted")
 
     def __init__(
         self,
@@ -46,3 +47,4 @@ class Decoded:
         self.id = id
         self.wanted = wanted
         self.stated = stated
+        self.empty_final = False

@@ -41,8 +41,18 @@ class Input:
 
 
 def parse(text: bytes, limits: Limits) -> Object:
-    """Return the request's JSON object; RequestError for everything else. Its size is looked at before it is
-    parsed: a byte of JSON can become 64 of objects."""
+    """Return the request's JSON object, with no other keys than the protocol has; RequestError for everything
+    else."""
+    document = parse_object(text, limits)
+    for name in document:
+        if name not in REQUEST:
+            raise _unknown("the request", name, _OURS)
+    return document
+
+
+def parse_object(text: bytes, limits: Limits) -> Object:
+    """Return a JSON object with any keys; RequestError for everything else. Its size is looked at before it
+    is parsed: a byte of JSON can become 64 of objects."""
     if len(text) > limits.json_bytes:
         raise too_large(
             f"the request has {len(text)} bytes of JSON; at most {limits.json_bytes} are accepted "
@@ -64,9 +74,6 @@ def parse(text: bytes, limits: Limits) -> Object:
         raise bad_input(f"the request is not valid JSON: {fault}{hint}") from None
     if not isinstance(document, dict):
         raise bad_input(f"the request must be a JSON object with 'inputs', got {quoted(document)}")
-    for name in document:
-        if name not in REQUEST:
-            raise _unknown("the request", name, _OURS)
     return document
 
 

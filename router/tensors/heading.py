@@ -45,11 +45,13 @@ class Heading:
     def complete(self, tensors: Sequence[Tensor]) -> Decoded:
         """Return the request with its data (in the order of the spec); RequestError for malformed BYTES."""
         call = Call(self._model, tensors, self._rows)
-        call.timeout_us, call.variant, call.parameters, stated = self._asked
+        call.timeout_us, call.variant, call.parameters, stated, empty_final = self._asked
         call.size = self._size
         for index in self._texts:  # their bytes differ from request to request under one heading
             hinted = index == self._hinted
             longest = longest_element(tensors[index], hinted and self._as_text)
             if hinted:
                 call.size = longest
-        return Decoded(call, self._id, self._wanted, stated)
+        decoded = Decoded(call, self._id, self._wanted, stated)
+        decoded.empty_final = empty_final
+        return decoded

@@ -63,23 +63,19 @@ class _Known:
     """The outline of an earlier message. It is that of every message with the same bytes where the raw
     contents are not, and as many where they are."""
 
-    __slots__ = ("_besides", "_limits", "outline")
+    __slots__ = ("_besides", "_limits", "_spans", "outline")
 
     def __init__(self, message: bytes, found: Outline, limits: Limits) -> None:
         self.outline = found
         self._limits = limits
         ends = [0, *[each.end for each in found.raw]]
         starts = [*[each.start for each in found.raw], len(message)]
-        self._besides = [(at, stop, message[at:stop]) for at, stop in zip(ends, starts, strict=True)]
+        self._spans = list(zip(ends, starts, strict=True))
+        self._besides = [message[at:stop] for at, stop in self._spans]
 
     def fits(self, message: bytes, limits: Limits) -> bool:
         """Return whether it is the outline of this message, of the same length, under these limits."""
-        if limits is not self._limits:
-            return False
-        for at, stop, said in self._besides:
-            if message[at:stop] != said:
-                return False
-        return True
+        return limits is self._limits and [message[at:stop] for at, stop in self._spans] == self._besides
 
 
 _KNOWN: Recent[int, _Known] = Recent(64)

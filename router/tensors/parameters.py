@@ -22,6 +22,9 @@ still lies before NEVER_US."""
 READ = ("timeout", "variant", "tier", "accuracy_min", "binary_data_output")
 """Request parameters that the gateway reads itself; a model never sees them."""
 
+EMPTY_FINAL = "triton_enable_empty_final_response"
+"""Asks for an answer without outputs after the last one, of a model with any number of answers."""
+
 _READ = frozenset(READ)
 _DIGITS_MAX = 20  # of 2^64
 
@@ -35,12 +38,14 @@ class Stated(NamedTuple):
 
 class RequestParameters(NamedTuple):
     """What the parameters amount to, in the words of `serving.ports.Call`. `stated`: of tier and floor, None
-    for nothing; whether the model can keep it is seen later, together with what the header fields say."""
+    for nothing; whether the model can keep it is seen later, together with what the header fields say.
+    `empty_final`: what EMPTY_FINAL says."""
 
     timeout_us: int | None
     variant: str
     parameters: Parameters
     stated: Stated | None = None
+    empty_final: bool = False
 
 
 def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
@@ -56,7 +61,7 @@ def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
         for spec in declared
     )
     stated = _stated(values) if "tier" in values or "accuracy_min" in values else None
-    return RequestParameters(timeout_us, variant, parameters, stated)
+    return RequestParameters(timeout_us, variant, parameters, stated, values.get(EMPTY_FINAL) is True)
 
 
 def share(value: object, name: str) -> float:

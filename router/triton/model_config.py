@@ -42,7 +42,7 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
     _tell_batching(config.dynamic_batching, model, limits)
     for number, group in enumerate(_instances(model, slices)):
         config.instance_group.add(name=f"{spec.name}_{number}", **group)
-    config.model_transaction_policy.decoupled = False
+    config.model_transaction_policy.decoupled = spec.decoupled
     config.response_cache.enable = keeps and model.cache
     for name, value in _parameters(model).items():
         config.parameters[name].string_value = value

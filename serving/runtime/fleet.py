@@ -210,7 +210,7 @@ class Fleet:
             return
         now = now_us()
         self._links[link.slice] = link
-        link.pieces_of = self._gateway.pieces_of
+        link.pieces_of, link.on_row = self._gateway.pieces_of, self._gateway.row_answered
         self._execute(self.control.worker_ready(link.slice, now), now)
 
     def replica_loaded(self, link: Link, loaded: Loaded) -> None:

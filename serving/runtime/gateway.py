@@ -20,8 +20,8 @@ from serving.runtime.batch_lanes import Lanes
 from serving.runtime.builds import Builds
 from serving.runtime.clock import now_us
 from serving.runtime.nondeterminism import Doubts
-from serving.runtime.observer import BatchRunner, Observer
-from serving.runtime.payloads import Pending, gather, keep_parts, output_us
+from serving.runtime.observer import BatchRunner, Observer, RowAnswer
+from serving.runtime.payloads import Pending, gather, give, give_rows, keep_parts, output_us, scatter
 from serving.runtime.pending_calls import hand_over
 from serving.scheduler.commands import Answer, Command, FlagProfile, Miss, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.replicas import Replica
@@ -369,10 +369,32 @@ class Gateway:
         for command in commands:  # the worker first: it is idle
             if type(command) is RunBatch:
                 self._run(command)
+        if result.outputs and self._is_decoupled(batch.model):
+            give_rows(batch, result, self._pending)
         keep_parts(batch, result, self._pending, now, batch.slice in self.rehearsed)
         self._execute([command for command in commands if type(command) is not RunBatch], now)
         self._answering.add(now_us() - now)
         self._reserve_us = int(self._answering.value_us or 0)
+
+    def row_answered(self, answer: BatchResult) -> None:
+        """Take an answer to a row of a decoupled model's batch. It may have no outputs, and be the last."""
+        now = now_us()
+        self.before(now)
+        batch = self._batches.get(answer.batch_id)
+        if batch is None:
+            return
+        piece = batch.pieces[answer.size]
+        pending = self._pending.get(piece.request.id)
+        if pending is None:
+            return  # its client has left, or it was too late
+        specs = pending.call.model.spec.outputs
+        if answer.refused:
+            pending.refuse(piece, 0, answer.refused)
+        elif len(answer.outputs) == len(specs):
+            give(pending, scatter(answer.outputs, specs, 0, 1))
+        self._observer.row_answered(batch.model, pending.answered(batch, piece, answer, now))
+        commands = self._scheduler.row_answered(batch.id, piece.request.id, answer.is_last, now)
+        self._execute(commands, now)
 
     def pieces_of(self, batch_id: int) -> Sequence[int]:
         """Return how many rows each piece of a batch has, in order; () where the batch is unknown."""
@@ -432,9 +454,25 @@ class Gateway:
         inputs = gather(batch.pieces, pending)
         runner.run(batch.id, batch.replica, batch.rows, inputs, pending[0].call.parameters)
 
+    def _is_decoupled(self, model: str) -> bool:
+        lanes = self._lanes.get(model)
+        return lanes is not None and lanes.model.spec.decoupled
+
+    def _leave(self, request: Request) -> None:
+        """Tell the worker that nobody waits for the answers of a request that runs there."""
+        for batch in self._batches.values():
+            if batch.model == request.model and batch.slice in self._runners:
+                for row, piece in enumerate(batch.pieces):
+                    if piece.request is request:
+                        self._runners[batch.slice].leave(batch.id, row)
+
     def _answer(self, answer: Answer) -> None:
         request = answer.request
         pending = self._pending.pop(request.id)
+        if request.started_us and pending.call.model.spec.decoupled and answer.outcome is not COMPLETED:
+            self._leave(request)
+            kind = "cancel" if answer.outcome.kind is Kind.CANCELLED else "fail"
+            self._observer.row_answered(request.model, RowAnswer(pending.answers, kind))
         answered_us = now_us()  # others of the same batch were answered before
         within = answered_us <= request.deadline_us + pending.reserve_us
         if answer.outcome is COMPLETED and answer.batch is not None:

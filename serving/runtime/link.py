@@ -19,6 +19,7 @@ from serving.worker.batches import (
     SHARED,
     BatchInput,
     BatchResult,
+    pack_leave,
     pack_run,
     unpack_failed,
     unpack_result,
@@ -98,20 +99,25 @@ class WorkerProcess(Protocol):
 
 
 class _Flight:
-    """A batch that the worker has: what its answer must look like."""
+    """A batch that the worker has: what its answer must look like. `decoupled`: its rows' answers come in
+    frames of their own, and its end may have none."""
 
-    __slots__ = ("any_datatype", "outputs", "rows")
+    __slots__ = ("any_datatype", "decoupled", "outputs", "rows")
 
-    def __init__(self, rows: int, outputs: tuple[TensorSpec, ...], any_datatype: str) -> None:
+    def __init__(
+        self, rows: int, outputs: tuple[TensorSpec, ...], any_datatype: str, decoupled: bool
+    ) -> None:
         self.rows = rows
         self.outputs = outputs
         self.any_datatype = any_datatype
+        self.decoupled = decoupled
 
 
 class Link(asyncio.BufferedProtocol):
     """One worker. `areas`: shared memory for requests and answers; None for a worker that is far away.
     `on_raised`: hears what the slice's models raise, before the event that says what failed by it.
-    `pieces_of`: of how many rows the pieces of a batch are, in order; () where all are one."""
+    `pieces_of`: of how many rows the pieces of a batch are, in order; () where all are one. `on_row`: takes
+    each answer of a row of a decoupled model's batch."""
 
     inline_bytes_max = INLINE_BYTES_MAX
 
@@ -128,6 +134,7 @@ class Link(asyncio.BufferedProtocol):
         self.versions: dict[str, str] = {}
         self.on_raised: Callable[[str, Raised], None] = lambda _slice, _raised: None
         self.pieces_of: Callable[[int], Sequence[int]] = lambda _batch: ()
+        self.on_row: Callable[[BatchResult], None] = lambda _answer: None
         self.ended = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._events = events
@@ -135,6 +142,7 @@ class Link(asyncio.BufferedProtocol):
         self._areas = areas
         self._hello: Hello | None = None
         self._replicas: dict[int, tuple[TensorSpec, ...]] = {}
+        self._decoupled: set[int] = set()  # of these replicas
         self._going: set[int] = set()  # unloaded, their memory not given back yet
         self._flights: dict[int, _Flight] = {}
         self._request_area_user = self._answer_area_user = -1  # batch ids; an area holds one batch at a time
@@ -151,6 +159,7 @@ class Link(asyncio.BufferedProtocol):
         self._exit_alarm: Alarm | None = None
         self._handlers: dict[FrameKind, Callable[[Frame], None]] = {
             FrameKind.RESULT: self._on_result,
+            FrameKind.ROW: self._on_row,
             FrameKind.FAILED: self._on_failed,
             FrameKind.HELLO: self._on_hello,
             FrameKind.LOADED: self._on_loaded,
@@ -167,12 +176,15 @@ class Link(asyncio.BufferedProtocol):
         `replica_failed` follows. `revision` says what the model's files are. KeyError: no such variant."""
         order = LoadOrder.of(replica, model, variant, revision)
         self._replicas[replica] = model.outputs
+        if model.decoupled:
+            self._decoupled.add(replica)
         self._send(pack_load(order))
 
     def unload(self, replica: int) -> None:
         """Drop a replica, loaded or not yet: `replica_unloaded` follows when the batches sent before have run
         and its memory is given back, and no other event of it. A second time does nothing."""
         self._replicas.pop(replica, None)
+        self._decoupled.discard(replica)
         if replica not in self._going:
             self._going.add(replica)
             self._send(pack_unload(replica))
@@ -194,7 +206,8 @@ class Link(asyncio.BufferedProtocol):
             return
         byte_counts = [gather_bytes(entry.buffers) for entry in inputs]
         total = sum(byte_counts)
-        self._flights[batch_id] = _Flight(rows, outputs, inputs[0].datatype if inputs else "")
+        datatype = inputs[0].datatype if inputs else ""
+        self._flights[batch_id] = _Flight(rows, outputs, datatype, replica in self._decoupled)
         if total > PAYLOAD_BYTES_MAX:
             message = f"the batch's inputs take {total} bytes, at most {PAYLOAD_BYTES_MAX} fit a frame"
             self._loop.call_soon(self._fail, batch_id, message)
@@ -214,6 +227,11 @@ class Link(asyncio.BufferedProtocol):
             return
         laid = [buffer for entry in inputs for buffer in entry.buffers]
         self._lay(area.writing(laid, total), partial(_run_frame, head, inputs, byte_counts, parameters))
+
+    def leave(self, batch_id: int, row: int) -> None:
+        """Say that nobody waits for a row's answers any more. The batch goes on for others."""
+        if batch_id in self._flights:
+            self._send(pack_leave(batch_id, row))
 
     def close(self) -> None:
         """Ask the worker to finish what it was sent and exit; `worker_lost` follows."""
@@ -331,7 +349,8 @@ class Link(asyncio.BufferedProtocol):
 
     def _on_result(self, frame: Frame) -> None:
         result = unpack_result(frame, self._areas[1] if self._areas else None)
-        _check(result, self._flight(result.batch_id))
+        flight = self._flight(result.batch_id)
+        _check(result, flight, flight.rows)
         if not result.is_shared:
             self._land(result.batch_id)
             self._events.batch_done(self, result)
@@ -339,6 +358,14 @@ class Link(asyncio.BufferedProtocol):
             self._copying = True
             self._transport.pause_reading()
             self._copy(result, result.copying(self.pieces_of(result.batch_id)))
+
+    def _on_row(self, frame: Frame) -> None:
+        answer = unpack_result(frame, None)
+        flight = self._flight(answer.batch_id)
+        if not flight.decoupled or answer.size >= flight.rows:
+            raise ProtocolError(f"an answer of row {answer.size} of batch {answer.batch_id}, which has none")
+        _check(answer, flight, 1)
+        self.on_row(answer)
 
     def _copy(self, result: BatchResult, copying: Iterator[int]) -> None:
         """Copy the next portion of an answer out of shared memory; after the last, the batch is done.
@@ -447,13 +474,14 @@ def _run_frame(
     return buffers
 
 
-def _check(result: BatchResult, flight: _Flight) -> None:
-    if result.rows != flight.rows or len(result.outputs) != len(flight.outputs):
+def _check(result: BatchResult, flight: _Flight, rows: int) -> None:
+    specs = flight.outputs if result.outputs or not flight.decoupled else ()
+    if result.rows != rows or len(result.outputs) != len(specs):
         raise ProtocolError(
             f"batch {result.batch_id} has {result.rows} rows of {len(result.outputs)} outputs,"
-            f" expected {flight.rows} of {len(flight.outputs)}"
+            f" expected {rows} of {len(specs)}"
         )
-    for spec, output in zip(flight.outputs, result.outputs, strict=True):
+    for spec, output in zip(specs, result.outputs, strict=True):
         datatype = flight.any_datatype if spec.datatype == ANY else spec.datatype
         dims = spec.shape[1:]
         if output.datatype != datatype or not _fits(output.dims, dims):

@@ -1,7 +1,7 @@
 """Whom gateway and fleet need: who counts what happens there and at the cache, who runs batches."""
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from serving.ports import Reply
 from serving.scheduler.commands import RunBatch
@@ -9,6 +9,19 @@ from serving.scheduler.requests import Request
 from serving.specs import Parameters
 from serving.vocabulary import Outcome
 from serving.worker.batches import BatchInput
+
+
+class RowAnswer(NamedTuple):
+    """An answer of a decoupled model to a request. `index`: how many it had before. `kind`: "success";
+    "empty_response" for the end of a row; "fail" or "cancel" where the request ended so instead.
+    `compute_us`: since the answer before it; `output_us`: from the model to the gateway; `since_us`: the
+    request's arrival."""
+
+    index: int
+    kind: str
+    compute_us: int = 0
+    output_us: int = 0
+    since_us: int = 0
 
 
 class Observer(Protocol):
@@ -34,6 +47,10 @@ class Observer(Protocol):
     def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:
         """Count a batch that came back `elapsed_us` after its dispatch, `output_us` after its model was
         done."""
+        ...
+
+    def row_answered(self, model: str, answer: RowAnswer) -> None:
+        """Count an answer of a decoupled model, or what came in place of one."""
         ...
 
     def output_refused(self, model: str, output: str) -> None:
@@ -68,6 +85,10 @@ class BatchRunner(Protocol):
         self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
     ) -> None:
         """Run a batch; its result goes to `batch_done` or `batch_failed`."""
+        ...
+
+    def leave(self, batch_id: int, row: int) -> None:
+        """Say that nobody waits for the answers of that row any more; of a decoupled model's batch."""
         ...
 
 

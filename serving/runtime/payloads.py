@@ -4,15 +4,19 @@ The scheduler knows pieces (rows of a request); here they meet their bytes. Noth
 to the worker: a batch's input is the list of its requests' buffers.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from serving.ports import Call, Reply
+from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Piece, Request
 from serving.specs import TensorSpec
 from serving.tensor import Buffer, Tensor
 from serving.vocabulary import COMPLETED, MODEL_ERROR
 from serving.worker.batches import BatchInput, BatchOutput, BatchResult, RefusedRow
+
+logger = logging.getLogger(__name__)
 
 
 class Pending:
@@ -22,12 +26,13 @@ class Pending:
     `back_us`: when its last batch came back, `output_us` after the model's end. `accuracy` and `variant`
     describe its least accurate batch; `downgrade` says why that batch was less accurate. `refused_output`:
     the output that a guard refuses, "" for none; `refusal` says why. `rehearsed`: a rehearsed worker ran at
-    least one of its batches.
+    least one of its batches. `answers`: how many it has had, of a decoupled model.
     """
 
     __slots__ = (
-        "accuracy", "back_us", "call", "compute_us", "deliver", "downgrade", "output_us", "outputs", "parts",
-        "refusal", "refused_output", "rehearsed", "request", "reserve_us", "submitted_us", "variant",
+        "accuracy", "answers", "back_us", "call", "compute_us", "deliver", "downgrade", "output_us",
+        "outputs", "parts", "refusal", "refused_output", "rehearsed", "request", "reserve_us",
+        "submitted_us", "variant",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +53,17 @@ class Pending:
         self.downgrade = ""
         self.refused_output = self.refusal = ""
         self.rehearsed = False
+        self.answers = 0
+
+    def answered(self, batch: RunBatch, piece: Piece, answer: BatchResult, now_us: int) -> RowAnswer:
+        """Note an answer of a decoupled model to the call, or its end; return what is to be counted."""
+        self.compute_us += answer.compute_us
+        self.output_us, self.back_us = output_us(batch, answer, now_us), now_us
+        self.ran(batch, piece)
+        kind = "fail" if answer.refused else "success" if answer.outputs else "empty_response"
+        index, self.answers = self.answers, self.answers + 1
+        since_us = now_us - self.request.arrived_us
+        return RowAnswer(index, kind, answer.compute_us, self.output_us, since_us)
 
     def keep(self, piece: Piece, outputs: Sequence[Tensor]) -> None:
         """Enter the outputs of a piece's rows."""
@@ -94,6 +110,8 @@ class Pending:
     def _answer(self) -> Reply:
         if self.refusal:
             return Reply(MODEL_ERROR, self.refusal)
+        if self.call.model.spec.decoupled:
+            return Reply(COMPLETED)
         try:
             outputs = self.outputs if self.outputs is not None else join(self.parts or {})
         except ValueError as error:
@@ -180,6 +198,25 @@ def output_us(batch: RunBatch, result: BatchResult, now_us: int) -> int:
     return max(0, min(now_us - result.ended_us, transport_us)) if result.ended_us else 0
 
 
+def give_rows(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pending]) -> None:
+    """Give each call of a decoupled model's batch its row, as an answer; a rehearsed worker answers so."""
+    for row, piece in enumerate(batch.pieces):
+        pending = open_calls.get(piece.request.id)
+        if pending is not None and len(result.outputs) == len(pending.call.model.spec.outputs):
+            give(pending, scatter(result.outputs, pending.call.model.spec.outputs, row, 1))
+
+
+def give(pending: Pending, outputs: Sequence[Tensor]) -> None:
+    """Give a call of a decoupled model one of its answers."""
+    take = pending.call.on_answer
+    if take is None:
+        return
+    try:
+        take(outputs)
+    except Exception:  # as in `serving.runtime.pending_calls.hand_over`
+        logger.exception("an answer of %s could not be delivered", pending.call.model.name)
+
+
 def keep_parts(
     batch: RunBatch,
     result: BatchResult,
@@ -198,6 +235,8 @@ def keep_parts(
             fits = len(specs) == len(result.outputs)  # else it ran on a replica of another
             outputs = scatter(result.outputs, specs, first, piece.rows) if fits else ()
             pending.keep(piece, outputs)
+            if pending.call.model.spec.decoupled:
+                pending.compute_us = 0  # counted by its answers until now: this is all of it
             pending.compute_us += result.compute_us
             pending.output_us, pending.back_us = back_for_us, now_us
             if result.refused and fits:

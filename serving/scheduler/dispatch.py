@@ -34,6 +34,12 @@ class Dispatch:
         live = self._running.pop(batch_id, None)
         return None if live is None else live.settle(batch_id, now_us)
 
+    def alive(self, batch_id: int, now_us: int) -> RunBatch | None:
+        """Note that a batch has just answered a row: however late it is, it goes on. Return the batch; None
+        as `settle`."""
+        live = self._running.get(batch_id)
+        return None if live is None else live.alive(batch_id, now_us)
+
     def forget(self, live: Slice) -> None:
         """Forget a slice that is gone, and what ran on it."""
         for batch_id in live.running:

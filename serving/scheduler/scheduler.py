@@ -260,6 +260,19 @@ class Scheduler:
                 answers.append(self._endings.complete(request, batch, now_us))
         return self._plan(answers, now_us)
 
+    def row_answered(self, batch_id: int, request_id: int, last: bool, now_us: int) -> Sequence[Command]:
+        """Note an answer of a decoupled model to a request, which is tried nowhere again from now on. `last`:
+        it was the last one. Ignore unknown batches and requests."""
+        batch = self._dispatch.alive(batch_id, now_us)
+        request = self._accepted.get(request_id)
+        if batch is None or request is None:
+            return ()
+        request.lost = RETRIES + 1
+        if not last or not self._accepted.remove(request):
+            return ()
+        request.open_pieces = 0
+        return (self._endings.complete(request, batch, now_us),)
+
     def batch_failed(self, batch_id: int, detail: str, now_us: int) -> Sequence[Command]:
         """Note that the model raised an error for a batch. Try the batch again in halves, until only the rows
         that the model raises on fail."""

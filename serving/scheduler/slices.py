@@ -283,6 +283,14 @@ class Slice:
         self._changed()
         return batch
 
+    def alive(self, batch_id: int, now_us: int) -> RunBatch:
+        """Note that a batch has answered a row: it is given up only after a silence from now on."""
+        batch = self.running[batch_id]
+        if now_us > batch.started_us + batch.longest_us:
+            batch.warned_us = now_us
+            self._changed()
+        return batch
+
     def leave(self) -> None:
         """Leave: the slice is gone."""
         self.device.busy -= self._busy

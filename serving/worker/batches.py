@@ -1,4 +1,4 @@
-"""The hot frames: RUN, RESULT and FAILED, struct-packed, with the values they carry.
+"""The hot frames: RUN, RESULT, FAILED, ROW and LEAVE, struct-packed, with the values they carry.
 
 A payload is the tensors one behind the other; each tensor is the concatenation of its rows, so the
 gateway sends its requests' buffers as they are and cuts the answer by byte offsets, BYTES included.
@@ -22,6 +22,8 @@ SHARED: Final = 1
 """Flag: the payload lies at the start of the sender's shared area, not in the frame."""
 REFUSED: Final = 2
 """Flag: behind the outputs stand the rows that their guards refuse."""
+LAST: Final = 4
+"""Flag of a ROW: its row has no further answers."""
 NEVER_SHARE: Final = 0xFFFFFFFF
 """`share_over` of a RUN whose answer must come in its frame: no shared area is free."""
 
@@ -32,6 +34,7 @@ _RUN = struct.Struct("<QIIIHHI")  # batch, replica, rows, flags, share_over, inp
 _RESULT = struct.Struct("<QQQIIHH")  # batch, compute_us, ended_us, padded size, rows, flags, outputs
 _COUNT, _REFUSED = struct.Struct("<I"), struct.Struct("<IHd")  # of rows; row, output, value
 _FAILED = struct.Struct("<QI")  # batch, bytes of the message
+_LEAVE = struct.Struct("<QI")  # batch, row
 _TENSOR = struct.Struct("<BBxxxxxxQ")  # datatype, dims after the batch dimension, payload bytes
 _DIMS = tuple(struct.Struct(f"<{count}Q") for count in range(256))
 _CODES = {name: code for code, name in enumerate(DATATYPES)}
@@ -107,9 +110,14 @@ class BatchResult:
 
     `ended_us`: when the model was done, by the worker's monotonic clock, which on one machine is also the
     gateway's; 0 where it is not said.
+
+    A ROW is one too: an answer of row `size` of its batch, perhaps without outputs, and of one row itself.
+    `is_last`: the row has no further answers.
     """
 
-    __slots__ = ("batch_id", "compute_us", "ended_us", "is_shared", "outputs", "refused", "rows", "size")
+    __slots__ = (
+        "batch_id", "compute_us", "ended_us", "is_last", "is_shared", "outputs", "refused", "rows", "size",
+    )  # fmt: skip
 
     def __init__(
         self, batch_id: int, compute_us: int, size: int, rows: int, outputs: Sequence[BatchOutput]
@@ -122,6 +130,7 @@ class BatchResult:
         self.outputs = outputs
         self.refused: Sequence[RefusedRow] = ()
         self.is_shared = False  # the outputs still lie in shared memory
+        self.is_last = False
 
     def copying(self, pieces: Sequence[int] = ()) -> Iterator[int]:
         """Copy the outputs out of shared memory, a portion at each step; yields how many bytes are copied,
@@ -235,9 +244,10 @@ def pack_result(
     outputs: Sequence[EncodedOutput],
     payload_bytes: int,
     refused: Sequence[RefusedRow] = (),
+    kind: FrameKind = FrameKind.RESULT,
 ) -> bytes:
     """Return the RESULT frame up to its payload; `batch` is (batch id, compute_us, ended_us, padded size,
-    rows, flags)."""
+    rows, flags). A ROW has its row in place of the padded size, and one row."""
     flags = batch[5] | (REFUSED if refused else 0)
     parts = [_RESULT.pack(*batch[:5], flags, len(outputs))]
     for output in outputs:
@@ -248,12 +258,12 @@ def pack_result(
     if refused:
         parts.append(_COUNT.pack(len(refused)))
         parts += [_REFUSED.pack(*each) for each in refused]
-    return pack_frame(FrameKind.RESULT, b"".join(parts), 0 if batch[5] & SHARED else payload_bytes)
+    return pack_frame(kind, b"".join(parts), 0 if batch[5] & SHARED else payload_bytes)
 
 
 def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
-    """Return a RESULT frame; ProtocolError where it contradicts itself. Its outputs are copied out, but for a
-    large answer that lies in shared memory: its receiver does that (`BatchResult.copying`)."""
+    """Return a RESULT or ROW frame; ProtocolError where it contradicts itself. Its outputs are copied out,
+    but for a large answer that lies in shared memory: its receiver does that (`BatchResult.copying`)."""
     meta = frame.meta
     found: list[tuple[TensorPlace, Sequence[int]]] = []
     try:
@@ -284,6 +294,7 @@ def unpack_result(frame: Frame, area: SharedArea | None) -> BatchResult:
         start = end
     result = BatchResult(batch_id, compute_us, size, rows, outputs)
     result.is_shared = is_shared
+    result.is_last = bool(flags & LAST)
     result.ended_us = ended_us
     result.refused = refused
     return result
@@ -318,6 +329,20 @@ def unpack_failed(frame: Frame) -> tuple[int, str]:
         raise ProtocolError(f"a FAILED frame cannot be read: {error}") from None
     text = bytes(frame.meta[_FAILED.size : _FAILED.size + count]).decode(errors="replace")
     return batch_id, text[:MESSAGE_CHARS_MAX]
+
+
+def pack_leave(batch_id: int, row: int) -> bytes:
+    """Return the frame that says that nobody waits for a row's answers any more."""
+    return pack_frame(FrameKind.LEAVE, _LEAVE.pack(batch_id, row))
+
+
+def unpack_leave(frame: Frame) -> tuple[int, int]:
+    """Return the batch and the row of a LEAVE frame."""
+    try:
+        batch_id, row = _LEAVE.unpack_from(frame.meta)
+    except struct.error as error:
+        raise ProtocolError(f"a LEAVE frame cannot be read: {error}") from None
+    return batch_id, row
 
 
 def _unpack_tensor(meta: memoryview, position: int) -> tuple[TensorPlace, int]:

@@ -26,7 +26,8 @@ class LoadOrder:
     `sizes`: smallest and largest size hint of a row, (0, 0) where the model has none. `revision`: what the
     model's files are at the moment; the folder's code is executed once for each. `deterministic`: the variant
     says that it is. `batch_max`: the most rows of a batch; `compile`: how it runs on a GPU. `hint`: by
-    what the size of a row is known without the model, None if it has no sizes.
+    what the size of a row is known without the model, None if it has no sizes. `decoupled`: a row has any
+    number of answers.
     """
 
     replica: int
@@ -43,6 +44,7 @@ class LoadOrder:
     batch_max: int = 1
     compile: str = "none"
     hint: SizeHint | None = None
+    decoupled: bool = False
 
     @classmethod
     def of(cls, replica: int, model: ModelSpec, variant: str, revision: str = "") -> "LoadOrder":
@@ -53,7 +55,7 @@ class LoadOrder:
             chosen.artifact.resolve() if chosen.artifact else None,
             chosen.options, model.inputs, model.outputs, (model.sizes[0], model.sizes[-1]), revision,
             chosen.deterministic, model.batch_max, chosen.compile,
-            model.size_hint,
+            model.size_hint, model.decoupled,
         )  # fmt: skip
 
 
@@ -146,6 +148,7 @@ def pack_load(order: LoadOrder) -> bytes:
                 "batch_max": order.batch_max,
                 "compile": order.compile,
                 "hint": order.hint and (order.hint.input, order.hint.buckets, order.hint.unit),
+                "decoupled": order.decoupled,
             }
         ),
     )
@@ -166,7 +169,7 @@ def unpack_load(frame: Frame) -> LoadOrder:
             (int(smallest), int(largest)), _field(found, "revision", str),
             _field(found, "deterministic", bool), _field(found, "batch_max", int),
             _field(found, "compile", str),
-            hint,
+            hint, _field(found, "decoupled", bool),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"a LOAD frame cannot be read: {error!r}") from None

@@ -6,19 +6,20 @@ import resource
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final, cast
 
 from serving.specs import ParameterValue
 from serving.worker.arrays import Arrays, TensorError, datatype_of, encode_outputs
-from serving.worker.backends.contract import Backend, LoadedModel
+from serving.worker.backends.contract import Backend, DecoupledModel, LoadedModel
 from serving.worker.device.running import Flight, TensorModel
 from serving.worker.garbage import Garbage
 from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, MeasuredBatches, MeasureOrder
 from serving.worker.repeats import CopiedOutput, difference, kept
 from serving.worker.samples import make_sample, warm_rows
+from serving.worker.streaming import Gone, answers_of, run_alone
 from serving.worker.yardstick import Yardstick
 
 MODEL_ERRORS: Final = (Exception, SystemExit)
@@ -53,12 +54,23 @@ class LoadedReplica:
     def predict(
         self, inputs: Arrays, parameters: dict[str, ParameterValue]
     ) -> tuple[Mapping[str, object], int]:
-        """Return the model's outputs and its own time in us, rounded up."""
+        """Return the model's outputs and its own time in us, rounded up. Of a decoupled model it checks all
+        answers, and returns none."""
         started_ns = time.perf_counter_ns()
-        outputs = self._model.predict(inputs, parameters)
+        if self.order.decoupled:
+            outputs = run_alone(cast(DecoupledModel, self._model), inputs, parameters, self.order.outputs)
+        else:
+            outputs = self._model.predict(inputs, parameters)
         spent_ns = time.perf_counter_ns() - started_ns
         self.ended_us = time.monotonic_ns() // 1000
         return outputs, (spent_ns + 999) // 1000
+
+    def answers(
+        self, inputs: Arrays, parameters: dict[str, ParameterValue], gone: Gone
+    ) -> Iterator[tuple[int, object]]:
+        """Return the answers of a decoupled model as it gives them; see `streaming.answers_of`."""
+        rows = len(next(iter(inputs.values())))
+        return answers_of(cast(DecoupledModel, self._model).stream(inputs, parameters), rows, gone)
 
     @property
     def launches(self) -> bool:
@@ -84,6 +96,9 @@ class LoadedReplica:
             missing = [spec.name for spec in self.order.inputs if spec.name not in inputs]
             if missing:
                 raise TensorError(f"sample(1, {size}) lacks the inputs {missing}")
+            if self.order.decoupled:
+                self.predict(inputs, {})
+                continue
             if not self.order.deterministic:
                 self._answered(inputs)
                 continue

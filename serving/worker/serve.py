@@ -6,8 +6,9 @@ It ends at end of file: the gateway closed its end, on purpose or by dying.
 
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from serving.worker.batches import (
     RunOrder,
     pack_failed,
     pack_result,
+    unpack_leave,
     unpack_run,
 )
 from serving.worker.guards import refused_rows
@@ -38,6 +40,7 @@ from serving.worker.output import SPEAKING
 from serving.worker.raising import Tracebacks
 from serving.worker.replicas import MODEL_ERRORS, InTurn, LoadedReplica, describe, describe_to_client
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
+from serving.worker.streaming import RowSender
 from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
 from serving.worker.yardstick import Yardstick
 
@@ -69,7 +72,11 @@ class WorkerLoop:
             FrameKind.LOAD: self._load,
             FrameKind.UNLOAD: self._unload,
             FrameKind.MEASURE: self._measure,
+            FrameKind.LEAVE: lambda _frame: None,  # its batch is over
         }
+        self._behind: deque[Frame] = deque()  # came while a stream ran
+        self._gone: set[tuple[int, int]] = set()  # batch and row, of that stream and of those behind
+        self._at_end = False  # the gateway has closed its end, as was seen then
 
     @property
     def loading(self) -> bool:
@@ -80,11 +87,16 @@ class WorkerLoop:
         """Serve until the gateway is gone. Raises ProtocolError if it sends what no gateway sends."""
         with suppress(BrokenPipeError, ConnectionResetError):
             self._send((pack_hello(self._requests is not None, {"numpy": np.__version__}),))
-            while (frame := self._receive()) is not None:
+            while (frame := self._following()) is not None:
                 handler = self._handlers.get(frame.kind)
                 if handler is None:
                     raise ProtocolError(f"a gateway sends no {frame.kind.name} frames")
                 handler(frame)
+
+    def _following(self) -> Frame | None:
+        if self._behind:
+            return self._behind.popleft()
+        return None if self._at_end else self._receive()
 
     def _receive(self) -> Frame | None:
         while (frame := self._frames.next()) is None:
@@ -124,9 +136,49 @@ class WorkerLoop:
         if replica is None:
             raise LookupError(f"replica {order.replica} is not loaded here")
         SPEAKING.model = replica.order.model
+        if replica.order.decoupled:
+            return self._stream(order, replica)
         inputs = decode_inputs(replica.order.inputs, order.inputs, order.rows, order.payload)
         found, compute_us = replica.predict(inputs, order.parameters)
         return self._packed(order, replica.order, found, (compute_us, replica.ended_us, replica.padded_size))
+
+    def _stream(self, order: RunOrder, replica: LoadedReplica) -> list[Buffer]:
+        """Send the answers of a decoupled model's batch, and return the frame that ends it."""
+        order.payload = memoryview(bytearray(order.payload))  # frames that come meanwhile take its place
+        inputs = decode_inputs(replica.order.inputs, order.inputs, order.rows, order.payload)
+        sender = RowSender(order, replica.order.outputs, self._send)
+
+        def gone() -> frozenset[int]:
+            self._look()
+            left = {row for batch, row in self._gone if batch == order.batch_id}
+            return frozenset(left | sender.refused)
+
+        try:
+            with closing(replica.answers(inputs, order.parameters, gone)) as answers:
+                for row, answer in answers:
+                    sender.send(row, answer)
+        finally:
+            self._gone = {each for each in self._gone if each[0] > order.batch_id}
+        return [sender.end(replica.padded_size)]
+
+    def _look(self) -> None:
+        """Take what has come while a stream runs. A LEAVE counts at once, a load begins; other frames wait
+        for their turn."""
+        while not self._at_end:
+            while (frame := self._frames.next()) is not None:
+                if frame.kind is FrameKind.LEAVE:
+                    self._gone.add(unpack_leave(frame))
+                elif frame.kind is FrameKind.LOAD:
+                    self._load(frame)
+                else:
+                    meta, payload = memoryview(bytes(frame.meta)), memoryview(bytearray(frame.payload))
+                    self._behind.append(Frame(frame.kind, meta, payload))
+            try:
+                count = self._sock.recv_into(self._frames.space(), 0, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return
+            self._at_end = not count
+            self._frames.filled(count)
 
     def _packed(
         self, order: RunOrder, spec: LoadOrder, found: object, took: tuple[int, int, int]

@@ -4,8 +4,8 @@ The same bytes fit a Unix socket and TCP: nothing in a frame refers to the trans
 RUN or RESULT may say "the payload lies in shared memory" (`shared.py`) where the worker's HELLO
 said that it has it. Nothing here does I/O: both sides feed `FrameBuffer` what they received.
 
-    gateway -> worker   LOAD UNLOAD RUN MEASURE; end of file asks it to finish what it has and exit
-    worker -> gateway   HELLO LOADED LOAD_FAILED UNLOADED RESULT FAILED MEASURED RAISED
+    gateway -> worker   LOAD UNLOAD RUN MEASURE LEAVE; end of file asks it to finish what it has and exit
+    worker -> gateway   HELLO LOADED LOAD_FAILED UNLOADED RESULT FAILED MEASURED RAISED ROW
 """
 
 import struct
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from serving.tensor import Buffer
 
-VERSION: Final = 3
+VERSION: Final = 4
 MAGIC: Final = b"Pk"
 HEADER: Final = struct.Struct("<2sBBIQ")
 """Magic, version, kind, metadata bytes, payload bytes that follow on the stream."""
@@ -60,6 +60,8 @@ class FrameKind(IntEnum):
     MEASURED = 10
     UNLOADED = 11
     RAISED = 12
+    ROW = 13
+    LEAVE = 14
 
 
 _KINDS = {kind.value: kind for kind in FrameKind}

@@ -350,10 +350,9 @@ async def test_other_calls_of_the_service_are_unimplemented_and_say_what_is() ->
         ):
             await client.get_log_settings()
         async with grpc.aio.insecure_channel(edge.address) as channel:
-            stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
-            code, details = await error_of(stream.read())
+            code, details = await error_of(channel.stream_stream(f"/{SERVICE}/TraceSetting")().read())
         assert code == grpc.StatusCode.UNIMPLEMENTED
-        assert "ModelStreamInfer is not served" in details
+        assert "TraceSetting is not served" in details
 
 
 class Lines(logging.Handler):

@@ -21,11 +21,15 @@ class Bench:
     def __init__(self, slice_name: str = "s") -> None:
         self.slice = slice_name
         self.running: list[tuple[int, int, int]] = []  # batch, replica, rows
+        self.left: list[tuple[int, int]] = []  # batch, row
 
     def run(
         self, batch: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
     ) -> None:
         self.running.append((batch, replica, rows))
+
+    def leave(self, batch: int, row: int) -> None:
+        self.left.append((batch, row))
 
 
 class Ground:

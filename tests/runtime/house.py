@@ -19,6 +19,7 @@ from serving.profile.store import ProfileStore
 from serving.runtime.caching import CachedServing
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
+from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Request
 from serving.specs import BatchingSpec, Limits, ServedModel, SliceSpec
@@ -42,6 +43,7 @@ class Tally:
         self.batches: list[int] = []
         self.suspicions: list[str] = []
         self.refused_outputs: list[tuple[str, str]] = []
+        self.row_answers: list[RowAnswer] = []
         self.parse_us: list[int] = []
         self.latency_us: list[int] = []
         self.asked: list[str] = []
@@ -73,6 +75,9 @@ class Tally:
 
     def cache_looked(self, model: str, result: str, took_us: int) -> None:
         self.looked.append(result)
+
+    def row_answered(self, model: str, answer: RowAnswer) -> None:
+        self.row_answers.append(answer)
 
     def output_refused(self, model: str, output: str) -> None:
         self.refused_outputs.append((model, output))

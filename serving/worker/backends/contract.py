@@ -1,6 +1,6 @@
 """What runs models in a worker, whatever it is made of."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Generator, Mapping
 from typing import Protocol
 
 from serving.specs import ParameterValue
@@ -24,6 +24,21 @@ class LoadedModel(Protocol):
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:
         """Return outputs by name. Inputs lie in the worker's buffers: they may be changed, not kept."""
+        ...
+
+
+class DecoupledModel(Protocol):
+    """A loaded variant of a model that says `decoupled: true`: each row has any number of answers. It has
+    `stream` in place of `predict`; what is said of the other kind of model holds for it too."""
+
+    def stream(
+        self, inputs: Arrays, parameters: dict[str, ParameterValue]
+    ) -> Generator[tuple[int, Mapping[str, object] | None], frozenset[int], None]:
+        """Yield answers, each with its row: outputs by name, of one row; None for the end of a row.
+
+        Each yield gives back the rows that nobody waits for any more. What the model still yields of them is
+        dropped. The generator is closed once that are all. Its own end is the end of every row.
+        """
         ...
 
 

@@ -68,8 +68,12 @@ class PythonBackend:
     def _checked(self, model: object, order: LoadOrder) -> LoadedModel:
         self._settle_newly()  # its loading may have imported torch
         loaded = f"what {order.folder / 'model.py'} loads"
-        tensors = callable(getattr(model, "predict_device", None))
-        if not tensors and not callable(getattr(model, "predict", None)):
+        if order.decoupled and not callable(getattr(model, "stream", None)):
+            raise AttributeError(
+                f"{loaded} has no method stream(inputs, parameters), which decoupled: true needs"
+            )
+        tensors = not order.decoupled and callable(getattr(model, "predict_device", None))
+        if not (tensors or order.decoupled or callable(getattr(model, "predict", None))):
             raise AttributeError(f"{loaded} has no method predict, and no predict_device")
         sample = getattr(model, "sample", None)
         if sample is None and (told := obstacle(order.inputs)):
