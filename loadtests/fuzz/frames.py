@@ -8,6 +8,7 @@ import contextlib
 import hmac
 import struct
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any, Final  # Any: what unpacks a frame returns what that kind says
 
@@ -24,11 +25,13 @@ from serving.ports import Call, Reply
 from serving.runtime.link import Link
 from serving.tensor import DATATYPES, ITEM_BYTES
 from serving.vocabulary import COMPLETED
-from serving.worker.batches import BatchInput, BatchResult, unpack_run
+from serving.worker.batches import BatchInput, BatchResult, unpack_leave, unpack_run
 from serving.worker.orders import Loaded, MeasuredBatches, unpack_load, unpack_measure, unpack_unload
 from serving.worker.wire import HEADER, MAGIC, VERSION, FrameBuffer, FrameKind, ProtocolError
 
-BATCHES: Final = {7: (1, SIMPLE), 8: (2, IDENTITY), 9: (3, TEXT)}
+ROWS: Final = replace(SIMPLE, spec=replace(SIMPLE.spec, name="rows", decoupled=True))
+"""SIMPLE with any number of answers."""
+BATCHES: Final = {7: (1, SIMPLE), 8: (2, IDENTITY), 9: (3, TEXT), 10: (4, ROWS)}
 """What the worker has been given: by batch its replica and model, of two rows each."""
 KEY: Final = bytes(range(32))
 SEAL: Final = seal_of("")
@@ -51,7 +54,8 @@ ANSWER_WORDS: Final = (
 
 
 class Heard:
-    """A `LinkEvents` that counts: each batch has one answer at most, the worker one end."""
+    """A `LinkEvents` that counts: each batch has one end at most, its rows answer before, the worker has one
+    end."""
 
     def __init__(self) -> None:
         self.ended: list[int] = []
@@ -74,6 +78,11 @@ class Heard:
     def batch_failed(self, link: Link, batch_id: int, message: str) -> None:  # noqa: ARG002
         self.ended.append(batch_id)
 
+    def row_answered(self, answer: BatchResult) -> None:
+        """Hear an answer of a row."""
+        if answer.batch_id in self.ended or answer.size >= 2:
+            raise Fault(f"row {answer.size} of batch {answer.batch_id} has answered, which it cannot")
+
     def measured(self, link: Link, found: MeasuredBatches) -> None: ...
 
     def worker_lost(self, link: Link, reason: str) -> None:  # noqa: ARG002
@@ -84,6 +93,7 @@ async def _hear(data: bytes) -> bool:
     """Return a worker's stream, as the gateway hears it."""
     heard = Heard()
     link = Link("cpu", heard)
+    link.on_row = heard.row_answered
     line = _Closed(link)
     link.connection_made(line)
     for batch_id, (replica, model) in BATCHES.items():
@@ -124,6 +134,7 @@ UNPACK: Final[Mapping[FrameKind, Callable[[Any], object]]] = {
     FrameKind.LOAD: unpack_load,
     FrameKind.UNLOAD: unpack_unload,
     FrameKind.MEASURE: unpack_measure,
+    FrameKind.LEAVE: unpack_leave,
 }
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 from tritonclient.grpc import service_pb2
 
 from loadtests import h2wire
-from loadtests.fuzz.frames import KEY, SEAL
+from loadtests.fuzz.frames import KEY, ROWS, SEAL
 from loadtests.fuzz.playing import CORPUS
 from loadtests.fuzz.served import IDENTITY, SIMPLE, TEXT
 from loadtests.wire import post
@@ -29,7 +29,15 @@ from serving.profile.curve import Origin, Point, Profile
 from serving.profile.profiles import ProfileSet
 from serving.specs import Share
 from serving.tensor import Tensor
-from serving.worker.batches import BatchInput, EncodedOutput, pack_failed, pack_result, pack_run
+from serving.worker.batches import (
+    LAST,
+    BatchInput,
+    EncodedOutput,
+    pack_failed,
+    pack_leave,
+    pack_result,
+    pack_run,
+)
 from serving.worker.orders import (
     Loaded,
     LoadOrder,
@@ -45,6 +53,7 @@ from serving.worker.orders import (
     pack_raised,
     pack_unload,
 )
+from serving.worker.wire import FrameKind
 
 Seeds = Iterator[tuple[str, bytes]]
 INFER: Final = "/v2/models/{}/infer"
@@ -222,7 +231,7 @@ def _redis() -> Seeds:
 
 def _worker() -> Seeds:
     hello = pack_hello(False, {"numpy": "2"})
-    loads = b"".join(pack_loaded(Loaded(replica, 1000, 1 << 20, 10)) for replica in (1, 2, 3))
+    loads = b"".join(pack_loaded(Loaded(replica, 1000, 1 << 20, 10)) for replica in (1, 2, 3, 4))
     outputs = [EncodedOutput("INT32", (4,), ROW * 2)] * 2
     simple = pack_result((7, 50, 1, 0, 2, 0), outputs, 64) + ROW * 4
     text = pack_result((9, 50, 1, 16, 2, 0), [EncodedOutput("FP32", (2,), bytes(16))], 16) + bytes(16)
@@ -230,6 +239,13 @@ def _worker() -> Seeds:
     yield "good-measured", hello + loads + pack_measured(MeasuredBatches(1, 1, 0, [100, 120], [500], 4096))
     raised = pack_raised(Raised("simple", "exact", "a batch", "ValueError", "no", "Traceback\n  x"))
     yield "good-raised", hello + raised + pack_load_failed(2, "no such file") + simple
+    half = [EncodedOutput("INT32", (4,), ROW)] * 2
+    row = pack_result((10, 50, 1, 1, 1, 0), half, 32, (), FrameKind.ROW) + ROW * 2
+    last = pack_result((10, 5, 1, 1, 1, LAST), (), 0, (), FrameKind.ROW)
+    end = pack_result((10, 60, 1, 0, 2, 0), (), 0)
+    yield "good-rows", hello + loads + row * 2 + last + end
+    yield "bad-row-after-end", hello + loads + end + row
+    yield "bad-row-of-a-batch", hello + loads + row.replace((10).to_bytes(8, "little"), b"\7" + bytes(7), 1)
     yield "bad-answered-twice", hello + loads + simple * 2
     yield "bad-late-hello", loads + hello
 
@@ -240,6 +256,8 @@ def _orders() -> Seeds:
     inputs = [BatchInput("INT32", (4,), [ROW, ROW])] * 2
     run = pack_run((7, 1, 2, 1 << 20, 0), inputs, [32, 32], (("execute_delay_ms", 1),)) + ROW * 4
     yield "good-run", load + run * 2
+    decoupled = replace(LoadOrder.of(4, ROWS.spec, "exact", "r"), folder=FOLDER)
+    yield "good-leave", load + pack_load(decoupled) + run + pack_leave(7, 1) + pack_leave(6, 0)
     yield "good-measure", load + pack_measure(MeasureOrder(1, 8, 0, 10, 5000, 2)) + pack_unload(1)
     yield "bad-hello", pack_hello(False, {})
 
@@ -320,6 +338,10 @@ def _h2() -> Seeds:
     yield "good-probes", ack + call + h2wire.call(3, b"/grpc.health.v1.Health/Check") + h2wire.message(3, b"")
     small = b"/inference.GRPCInferenceService/ModelMetadata"
     yield "good-metadata", ack + call + h2wire.call(5, small) + h2wire.message(5, b"\x0a\x06simple")
+    stream = b"/inference.GRPCInferenceService/ModelStreamInfer"
+    asked = request.SerializeToString(deterministic=True)
+    several = h2wire.message(7, asked, end=False) * 2 + h2wire.message(7, asked)
+    yield "good-stream", ack + call + h2wire.call(7, stream) + several
     yield "bad-path", ack + h2wire.call(1, b"/\xff", end=True)
     yield "bad-empty", ack + h2wire.call(1, RPC_INFER, end=True)
     yield "bad-part", ack + h2wire.call(1, RPC_INFER) + h2wire.message(1, b"part", stated=100)

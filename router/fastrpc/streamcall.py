@@ -42,9 +42,11 @@ class StreamCall(TaskCall):
             self.ended = True
         if self.done or not self.reading:
             return
-        self.body += data  # type: ignore[operator]  # a bytearray until nothing is read any more
+        self.body += data  # a bytearray, as long as anything is read
         if self._next is None:
             self._cut()
+        else:
+            self._weigh()
         self._wake()
 
     def _cut(self) -> None:

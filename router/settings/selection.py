@@ -25,6 +25,10 @@ def read_selection(
         if (value := findings.document.at((*loc[:-1], key))) is not None:
             message = fault("selection says already who answers", value, f"no {key} or no selection")
             findings.add((*loc[:-1], key), message, at_key=True)
+    if model.spec.decoupled:
+        why = f"{model.name} is decoupled: its requests have any number of answers, which cannot be compared"
+        findings.add(loc, f"{why}; expected no selection", at_key=True)
+        return None
     _check_members(findings, loc, section, model)
     output = _read_output(findings, loc, section, model.spec)
     members = tuple(section.members)

@@ -37,7 +37,7 @@ class StreamedCounts:
 
     def add(self, answer: RowAnswer) -> None:
         """Count an answer."""
-        place = min(answer.index, PLACES_MAX - 1)
+        place = min(answer.place, PLACES_MAX - 1)
         while len(self._places) <= place:
             self._places.append({})
         counts = self._places[place].setdefault(answer.kind, [0, 0, 0])
@@ -45,7 +45,7 @@ class StreamedCounts:
         counts[1] += answer.compute_us
         counts[2] += answer.output_us
         self.kinds[answer.kind] = self.kinds.get(answer.kind, 0) + 1
-        if answer.index == 0 and answer.kind == SUCCESS:
+        if answer.place == 0 and answer.kind == SUCCESS:
             self.first.observe(answer.since_us)
 
     def statistics(self) -> dict[str, dict[str, Duration]]:

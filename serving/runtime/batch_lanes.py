@@ -109,4 +109,4 @@ class Lanes:
 def _interface(model: ServedModel) -> tuple[object, ...]:
     """Return the parts of a model's spec that decide whether a call fits the model."""
     spec = model.spec
-    return spec.inputs, spec.outputs, spec.parameters, spec.size_hint
+    return spec.inputs, spec.outputs, spec.parameters, spec.size_hint, spec.decoupled

@@ -1,7 +1,8 @@
 """Whom gateway and fleet need: who counts what happens there and at the cache, who runs batches."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Protocol
 
 from serving.ports import Reply
 from serving.scheduler.commands import RunBatch
@@ -11,13 +12,14 @@ from serving.vocabulary import Outcome
 from serving.worker.batches import BatchInput
 
 
-class RowAnswer(NamedTuple):
-    """An answer of a decoupled model to a request. `index`: how many it had before. `kind`: "success";
+@dataclass(frozen=True, slots=True)
+class RowAnswer:
+    """An answer of a decoupled model to a request. `place`: how many it had before. `kind`: "success";
     "empty_response" for the end of a row; "fail" or "cancel" where the request ended so instead.
     `compute_us`: since the answer before it; `output_us`: from the model to the gateway; `since_us`: the
     request's arrival."""
 
-    index: int
+    place: int
     kind: str
     compute_us: int = 0
     output_us: int = 0

@@ -61,9 +61,9 @@ class Pending:
         self.output_us, self.back_us = output_us(batch, answer, now_us), now_us
         self.ran(batch, piece)
         kind = "fail" if answer.refused else "success" if answer.outputs else "empty_response"
-        index, self.answers = self.answers, self.answers + 1
+        place, self.answers = self.answers, self.answers + 1
         since_us = now_us - self.request.arrived_us
-        return RowAnswer(index, kind, answer.compute_us, self.output_us, since_us)
+        return RowAnswer(place, kind, answer.compute_us, self.output_us, since_us)
 
     def keep(self, piece: Piece, outputs: Sequence[Tensor]) -> None:
         """Enter the outputs of a piece's rows."""

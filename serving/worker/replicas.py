@@ -6,7 +6,7 @@ import resource
 import time
 import traceback
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, cast
 
@@ -19,7 +19,7 @@ from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, MeasuredBatches, MeasureOrder
 from serving.worker.repeats import CopiedOutput, difference, kept
 from serving.worker.samples import make_sample, warm_rows
-from serving.worker.streaming import Gone, answers_of, run_alone
+from serving.worker.streaming import Answered, Gone, answers_of, run_alone
 from serving.worker.yardstick import Yardstick
 
 MODEL_ERRORS: Final = (Exception, SystemExit)
@@ -65,9 +65,7 @@ class LoadedReplica:
         self.ended_us = time.monotonic_ns() // 1000
         return outputs, (spent_ns + 999) // 1000
 
-    def answers(
-        self, inputs: Arrays, parameters: dict[str, ParameterValue], gone: Gone
-    ) -> Iterator[tuple[int, object]]:
+    def answers(self, inputs: Arrays, parameters: dict[str, ParameterValue], gone: Gone) -> Answered:
         """Return the answers of a decoupled model as it gives them; see `streaming.answers_of`."""
         rows = len(next(iter(inputs.values())))
         return answers_of(cast(DecoupledModel, self._model).stream(inputs, parameters), rows, gone)

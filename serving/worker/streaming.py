@@ -1,7 +1,7 @@
 """A batch of a decoupled model: its rows' answers, sent as the model's generator yields them."""
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -16,10 +16,11 @@ from serving.worker.wire import PAYLOAD_BYTES_MAX, FrameKind, gather_bytes
 Send = Callable[[Sequence[Buffer]], None]
 Gone = Callable[[], frozenset[int]]
 """Returns the rows that nobody waits for any more; asked after each answer."""
+Answered = Generator[tuple[int, object], None, None]
 _NOBODY: Final[frozenset[int]] = frozenset()
 
 
-def answers_of(source: object, rows: int, gone: Gone) -> Iterator[tuple[int, object]]:
+def answers_of(source: object, rows: int, gone: Gone) -> Answered:
     """Yield the answers of a batch as a model gives them, each with its row; None as the end of a row.
 
     It ends when the model does, or when every row has ended or has nobody that waits for it: then the model's

@@ -1,17 +1,20 @@
 """Promises that each sample model keeps."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
-from tests.models.samples import MODELS, definition, load, loaded, measured, variants
+from tests.models.samples import MODELS, code, definition, load, loaded, measured, variants
 
 NAMES = ("digits", "identity", "minilm", "mlp", "resnet50", "simple")
+DECOUPLED = ("repeat",)
 DTYPES = {"FP32": np.float32, "INT32": np.int32, "UINT8": np.uint8, "BYTES": np.object_}
 VARIANTS = [(model, variant) for model in NAMES for variant in variants(model)]
 
 
 def test_these_are_all_the_models() -> None:
-    assert sorted(path.parent.name for path in MODELS.glob("*/model.yaml")) == sorted(NAMES)
+    assert sorted(path.parent.name for path in MODELS.glob("*/model.yaml")) == sorted((*NAMES, *DECOUPLED))
 
 
 @pytest.mark.slow
@@ -66,3 +69,18 @@ def test_weights_and_inputs_go_to_the_device_that_the_worker_names(model: str) -
 @pytest.mark.parametrize("model", ["digits", "minilm"])
 def test_the_build_measured_each_variant_and_no_other(model: str) -> None:
     assert list(measured(model)) == variants(model)
+
+
+def test_repeat_answers_each_number_and_leaves_out_rows_without_clients() -> None:
+    model = code("repeat").load(None, {})
+    inputs = model.sample(2, 0)
+    stream = model.stream(inputs, {})
+    found = [next(stream)]
+    with suppress(StopIteration):
+        while True:
+            found.append(stream.send(frozenset((1,)) if len(found) > 2 else frozenset()))
+    answers = [(row, None if out is None else int(out["OUT"][0, 0])) for row, out in found]
+    assert answers == [(0, 0), (1, 4), (0, 1), (0, 2), (0, 3), (0, None)]
+    for _, outputs in found[:-1]:
+        for spec in definition("repeat")["outputs"]:
+            assert outputs[spec["name"]].shape == (1, 1)

@@ -1,4 +1,4 @@
-"""`generate` and `generate_stream`: flat JSON in, one object or events out, driven as ASGI applications are."""
+"""`generate` and `generate_stream`: flat JSON in, one object or events out, as an ASGI application."""
 
 import asyncio
 import contextlib

@@ -29,7 +29,6 @@ from serving.vocabulary import (
     Outcome,
 )
 from tests.router.rpc_edge import (
-    INFER,
     Core,
     completed,
     error_of,
@@ -376,10 +375,20 @@ async def test_the_access_log_has_a_line_for_each_call(caplog: pytest.LogCapture
             await edge.infer(simple_request())
             with pytest.raises(grpc.aio.AioRpcError):
                 await edge.infer(simple_request(model_name="nothing"))
-            found = [await lines.written.get() for _ in range(2)]
+            async with grpc.aio.insecure_channel(edge.address) as channel:
+                stream = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")()
+                for name in ("simple", "nothing"):
+                    await stream.write(simple_request(model_name=name).SerializeToString())
+                    await stream.read()
+            found = [await lines.written.get() for _ in range(4)]
     finally:
         logging.getLogger(ACCESS).removeHandler(lines)
-    assert [(each["request"], each["status"]) for each in found] == [(INFER, "OK"), (INFER, "NOT_FOUND")]
+    assert [(each["request"].rpartition("/")[2], each["status"]) for each in found] == [
+        ("ModelInfer", "OK"),
+        ("ModelInfer", "NOT_FOUND"),
+        ("ModelStreamInfer", "OK"),
+        ("ModelStreamInfer", "NOT_FOUND"),
+    ]
     assert all(each["client"].startswith("ipv4:127.0.0.1:") for each in found)
     assert found[0]["answer_bytes"] > 0
     assert lines.written.empty()

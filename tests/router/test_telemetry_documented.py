@@ -12,6 +12,7 @@ from router.telemetry import AuthPresent, ConditionPresent, Present, RedisPresen
 from serving.policy.device_health import GpuReading
 from serving.policy.freshness import BATCHES, Judgement, ProfileWatch
 from serving.ports import Call
+from serving.runtime.observer import RowAnswer
 from serving.vocabulary import OVERLOAD
 from tests.builders import model_spec, served
 from tests.router.happenings import end, reply, request, run, text
@@ -52,6 +53,7 @@ def everything() -> Telemetry:
     telemetry.replica_loaded("a", 1_000)
     telemetry.worker_overran("a")
     telemetry.output_refused("a", "Y")
+    telemetry.row_answered("a", RowAnswer(0, "success", 5, 1, 9))
     telemetry.observe_lag(1_000)
     telemetry.slices_held({"cpu0": 1.0}, 0)
     watch = ProfileWatch()

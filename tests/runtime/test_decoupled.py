@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +70,8 @@ class Asked:
         self.call = call
         self.id = 0
 
-    def _take(self, outputs: object) -> None:
-        out, index = outputs  # type: ignore[misc]  # the model's two outputs
+    def _take(self, outputs: Sequence[Tensor]) -> None:
+        out, index = outputs
         self.answers.append(
             (int(np.frombuffer(out.data, "<i4")[0]), int(np.frombuffer(index.data, "<u4")[0]))
         )

@@ -42,6 +42,9 @@ class Bench:
     def run(self, batch: int, replica: int, rows: int, inputs: Sequence[BatchInput], _: Parameters) -> None:
         self.running.append((batch, rows))
 
+    def leave(self, batch: int, row: int) -> None:
+        raise AssertionError("no model here is decoupled")
+
 
 async def batches_of(sizes: Sequence[int]) -> list[RunBatch]:
     """The batches of calls that come together, of one row each."""

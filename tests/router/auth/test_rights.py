@@ -19,7 +19,7 @@ from tests.router.settings.samples import write_deployment
 
 KINDS = ("System", "Cuda")
 OPEN = {"/v2/health/live", "/v2/health/ready", "/livez", "/readyz", "/healthz"}
-INFERRING = {"infer", "feedback"}
+INFERRING = {"infer", "feedback", "generate", "generate_stream"}
 NOT_READ = {"/v2/systemsharedmemory/region/{region}/status", "/v2/cudasharedmemory/region/{region}/status"}
 """Reads that need admin, as no region can be registered."""
 
@@ -107,7 +107,7 @@ def test_methods_of_grpc_have_the_roles_of_their_twins() -> None:
     assert by_roles == {
         ANYBODY: {"ServerLive", "ServerReady"},
         CLIENTS: {"ModelReady", "ServerMetadata", "ModelMetadata", "ModelConfig"},
-        CALLERS: {"ModelInfer"},
+        CALLERS: {"ModelInfer", "ModelStreamInfer"},
         WATCHERS: {
             "ModelStatistics",
             "RepositoryIndex",

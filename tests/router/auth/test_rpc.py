@@ -15,6 +15,7 @@ from tritonclient.utils import InferenceServerException
 from serving.vocabulary import FORBIDDEN, UNAUTHENTICATED
 from tests.router.auth.callers import Callers
 from tests.router.rpc_edge import INFER, Edge, error_of, fields_of, serve, simple_inputs, simple_request
+from tests.router.test_rpc_streams import open_stream
 
 pytestmark = pytest.mark.usefixtures("both_servers")
 
@@ -146,3 +147,21 @@ async def test_one_callers_rights_are_no_others(edge: Edge, callers: Callers) ->
     tenants = [call.tenant for call in edge.core.calls]
     assert (tenants.count("gold"), tenants.count("default")) == (20, 40)
     assert (await error_of(edge.infer(simple_request())))[0] is CODE.UNAUTHENTICATED
+
+
+async def test_a_stream_asks_for_a_key_once_and_holds_each_request_to_its_models(
+    edge: Edge, callers: Callers
+) -> None:
+    async with grpc.aio.insecure_channel(edge.address) as channel:
+        assert (await error_of(open_stream(channel).read()))[0] is CODE.UNAUTHENTICATED
+        assert edge.core.turned_away.pop() == ("", UNAUTHENTICATED, "default")
+        stream = open_stream(channel, metadata=metadata(callers, "narrow"))
+        await stream.write(simple_request(id="mine").SerializeToString())
+        await stream.write(simple_request(id="others", model_name="identity").SerializeToString())
+        await stream.done_writing()
+        mine, others = [await stream.read() for _ in range(2)]
+        assert (await stream.read(), await stream.code()) == (grpc.aio.EOF, CODE.OK)
+    assert (mine.infer_response.id, mine.error_message) == ("mine", "")
+    assert others.infer_response.id == "others"
+    assert "identity" in others.error_message
+    assert edge.core.turned_away == [("identity", FORBIDDEN, "default")]

@@ -143,6 +143,7 @@ def test_every_limit_is_taken_in_its_own_unit(home: Path) -> None:
         "json_bytes": 20,
         "tensor_bytes": 20,
         "held_bytes": 20,
+        "infer_stream_bytes": 20,
         "header_bytes": 10,
         "write_buffer_bytes": 10,
     }

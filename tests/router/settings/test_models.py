@@ -46,6 +46,12 @@ def test_hints_and_parameters_become_theirs(home: Path) -> None:
         ("FP32, shape: [-1, 64]}", "FP32, shape: [-1, 64], dims: 3}", "inputs[0].dims: unknown key"),
         ("batch_max: 64", "batch_max: 0", "batch_max: too small; got 0, expected 1 or more"),
         ("deterministic: true", "deterministic: 'yes'", "deterministic: not true or false; got 'yes'"),
+        ("deterministic: true", "decoupled: 'yes'", "decoupled: not true or false; got 'yes'"),
+        (
+            "deterministic: true",
+            "decoupled: true\ndeterministic: true",
+            "decoupled: with decoupled: true a request has any number of answers, which are never kept",
+        ),
         ("default_variant: cnn", "default_variant: cmn", "unknown variant; got 'cmn', expected"),
         ("{name: linear,", "{name: cnn,", "variants[1].name: 'cnn' is used twice"),
         ("width: 64", "width: [64]", "variants[0].options.width: not a single value; got a list of 1"),

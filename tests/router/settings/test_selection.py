@@ -178,3 +178,13 @@ def test_of_several_such_outputs_one_has_to_be_named(home: Path) -> None:
     spec = read(home, TWO.replace("SCORES", "LOGITS"))
     assert spec is not None
     assert spec.output == "LOGITS"
+
+
+def test_a_decoupled_model_has_nothing_to_select_from(home: Path) -> None:
+    decoupled = MODEL.replace("validation: {file: build/validation.json}\n", "")
+    decoupled = decoupled.replace("deterministic: true", "decoupled: true")
+    write_model(home / "models" / "digits", decoupled)
+    assert fault(home, TWO) == (
+        ": digits is decoupled: its requests have any number of answers, which cannot be compared; "
+        "expected no selection"
+    )
