@@ -107,7 +107,7 @@ class FastProtocol(Connection):
         self.connections.discard(self)
         if not self.connections:
             edge.closed.set()
-        self.parser = None  # it refers to this
+        self.parser = None  # type: ignore[assignment]  # it refers to this
         protocol.data_received(data)
 
     def _is_body(self, size: int) -> bool:

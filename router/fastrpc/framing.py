@@ -108,8 +108,8 @@ def trailers(lines: Lines) -> list[Header]:
         fields = _fields(rest)
         if len(rest) <= KEPT_BYTES:
             _FIELDS.put(rest, fields)
-    timing: Any = _NEVER_INDEXED(b"server-timing", lines[len(_TIMING) : end])
-    return [OK, timing, *fields]
+    found: list[Any] = [OK, _NEVER_INDEXED(b"server-timing", lines[len(_TIMING) : end]), *fields]
+    return found
 
 
 def _fields(lines: Lines) -> list[Header]:

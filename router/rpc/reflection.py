@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, Final  # Any: neither grpc nor the generated messages carry types
 
 import grpc
-from google.protobuf import descriptor_pb2, text_format
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError
+from google.protobuf import descriptor_pb2, text_format  # type: ignore[import-untyped]
+from google.protobuf.descriptor_pool import DescriptorPool  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from tritonclient.grpc import service_pb2

@@ -7,7 +7,7 @@ from typing import Any  # grpc's clients and messages carry no types
 
 import grpc
 import pytest
-from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.descriptor_pool import DescriptorPool  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
