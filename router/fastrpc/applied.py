@@ -39,14 +39,15 @@ _DISCONNECT: Final[Message] = {"type": "http.disconnect"}
 class AppliedStream(RestStream):
     """`left`: whatever the application still says is dropped."""
 
-    __slots__ = ("_bare", "_body", "_expects", "_moved", "_started", "_task", "left")
+    __slots__ = ("_bare", "_begun", "_body", "_expects", "_moved", "_started", "_task", "left")
 
     def __init__(self, connection: Outbox, door: RestDoor, stream_id: int, head: Head) -> None:
         super().__init__(connection, door, stream_id, head)
         self.left = False
         self._body = bytearray()
         self._moved = asyncio.Event()  # more of the body is there, or the request has ended
-        self._started = False
+        self._begun = False  # the application has the request
+        self._started = False  # and the head of its answer is sent
         self._bare = head.method == b"HEAD"  # the answer has no body
         self._expects = self.fields.get(b"expect", b"").lower() == CONTINUE
         self._task: asyncio.Task[None] | None = None
@@ -70,8 +71,21 @@ class AppliedStream(RestStream):
         self.left = True
         self._body.clear()
         self._moved.set()
+        if self._task is not None and not self._begun:
+            self._task.cancel()  # a client that asks and leaves at once costs no run of the application
+
+    def make_room(self) -> None:
+        """Give the place back once the application has ended, too: a reset does not end it."""
+        if self._task is None or self._task.done():
+            super().make_room()
+        else:
+            self._task.add_done_callback(self._make_room)
+
+    def _make_room(self, _task: "asyncio.Task[None]") -> None:
+        super().make_room()
 
     async def _run(self) -> None:
+        self._begun = True
         try:
             await self.door.app(self._scope(), self._receive, self._send)
         except Exception:

@@ -173,9 +173,13 @@ class RestStream(Inbound):
     def close(self) -> None:
         """Settle the request, as its stream is closed: all is sent, or the client has left."""
         self.gone = True
-        self.door.open -= 1
         self.leave()
         self.settle()
+        self.make_room()
+
+    def make_room(self) -> None:
+        """Give its place among the open requests back."""
+        self.door.open -= 1
 
     def expire(self) -> None:
         limit_s = self.door.edge.limits.slow_client_s

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+from typing import Any  # ASGI's arguments are of any kind
 
 import grpc
 import ngh2
@@ -184,6 +185,31 @@ async def test_a_reset_cancels_its_request_in_the_core() -> None:
         found.serving.release()
         assert (await answer(client, other)).status == 200
         assert len(found.serving.cancelled) == 1
+
+
+async def test_requests_that_are_reset_at_once_never_reach_the_application() -> None:
+    async with edges() as found, http2(found.ports[0]) as hostile, http2(found.ports[1]) as client:
+        door = found.rpc._edge.rest
+        assert door is not None
+        asked, app = 0, door.app
+
+        async def counting(*way: Any) -> None:
+            nonlocal asked
+            asked += 1
+            await app(*way)
+
+        door.app = counting
+        for _ in range(20):
+            streams = [begin(hostile, QUESTIONS["statistics"]) for _ in range(20)]
+            sent = hostile.http.data_to_send()
+            for stream in streams:
+                hostile.http.reset_stream(stream)
+            hostile.writer.write(sent + hostile.http.data_to_send())
+        await _handled(hostile)
+        assert (await answer(client, begin(client, QUESTIONS["metadata"]))).status == 200
+        assert asked < 200  # of 400: a read may end between a request and its reset
+        await _handled(client)
+        assert door.open == 0
 
 
 @BOTH_WAYS
