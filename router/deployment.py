@@ -33,8 +33,7 @@ from router.operations.notices import slices_of
 from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
 from router.replanning import Replanning
-from router.rpc import RpcServer
-from router.rpcs import RPC_SERVERS
+from router.rpcs import RPC_SERVERS, join
 from router.scaled_status import scaled_status
 from router.settings import Settings
 from router.settings.admin import AdminSettings
@@ -169,8 +168,7 @@ class GatewayServer:
         self.edges = Edges(
             {"rest": self._rest, "grpc": self._rpc, "admin": self._admin, "metrics": self._metrics}
         )
-        if isinstance(self._rpc, RpcServer):  # the other ends as REST does: the watch looks
-            self._rpc.port.on_end = self.edges.look
+        join(self._rest, self._rpc, self.edges.look)
         self._rpc.is_live = lambda: not self.edges.why_dead
         self.gateway.on_readiness = self._rpc.health.look
 

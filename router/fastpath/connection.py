@@ -20,7 +20,7 @@ from router.fastpath.hangups import PROBE
 from router.fastpath.places import NONE, RESERVED
 from router.fastpath.sweep import WaitsFor
 from router.rest import Rendered, plain_error
-from router.tensors.rest import Body
+from router.tensors.rest import JOIN_MAX_BYTES, Body, size_of
 from serving.policy.crowding import BUSY
 
 Cycle = Exchange | RequestResponseCycle
@@ -240,6 +240,38 @@ class Connection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
         self.active = cycle
         super()._start_asgi_task(cycle, app)
+
+    def respond(self, inference: Inference, rendered: Rendered) -> None:
+        """See `router.fastpath.exchange.Connected`."""
+        transport, edge = self.transport, self.edge
+        if transport.is_closing():
+            return
+        status, body, json_length, more = rendered
+        size = size_of(body)
+        if edge.access is not None:
+            inference.log(status, size)
+        if status != 200:
+            head = edge.head(status, b"application/json") + b"content-length: "
+        elif json_length is None:
+            head = edge.json_head
+        else:
+            head = b"%b%d\r\ncontent-length: " % (edge.binary_head, json_length)
+        request_id = inference.fields.get(b"x-request-id")
+        if request_id is not None:
+            more += b"\r\nx-request-id: " + request_id
+        if not inference.keep_alive:
+            more += b"\r\nconnection: close"
+        if not isinstance(body, bytes):
+            transport.writelines((b"%b%d%b\r\n\r\n" % (head, size, more), *body))
+        elif size <= JOIN_MAX_BYTES:
+            transport.write(b"%b%d%b\r\n\r\n%b" % (head, size, more, body))
+        else:
+            transport.writelines((b"%b%d%b\r\n\r\n" % (head, size, more), body))
+        if size > JOIN_MAX_BYTES and transport.get_write_buffer_size():
+            self.unsent = body
+        if not inference.keep_alive:
+            transport.close()
+        self.on_response_complete()
 
     def refuse(self, status: int, message: str) -> None:
         """Answer with an error that has no outcome, in turn, and close."""

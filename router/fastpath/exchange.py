@@ -28,7 +28,7 @@ from router.rest import (
 )
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, memory_full
-from router.tensors.rest import JOIN_MAX_BYTES, Body, joined, size_of
+from router.tensors.rest import Body, joined
 from serving.policy.memory import SMALL_BYTES
 from serving.ports import Reply
 from serving.specs import ServedModel
@@ -45,7 +45,6 @@ class Connected(Protocol):
 
     transport: asyncio.Transport
     edge: FastEdge
-    unsent: Body
 
     def address(self) -> str:
         """Return the address of the client."""
@@ -63,8 +62,8 @@ class Connected(Protocol):
         """Answer with an error, in turn, and close."""
         ...
 
-    def on_response_complete(self) -> None:
-        """Note that the answer is written."""
+    def respond(self, inference: "Inference", rendered: Rendered) -> None:
+        """Write the answer to an inference."""
         ...
 
     def linger(self) -> None:
@@ -313,7 +312,7 @@ class Inference(Exchange):
         if self.request_id and not self.response_complete:
             self.connection.edge.serving.cancel(self.request_id)
             if self.connection.edge.access is not None:
-                self._log(CLIENT_LEFT, 0)
+                self.log(CLIENT_LEFT, 0)
 
     def _forget(self) -> None:
         """Let go of the tensors: an idle connection keeps its last exchange, and a closed one waits, with
@@ -329,39 +328,10 @@ class Inference(Exchange):
             return
         self.response_complete = True
         self._forget()
-        connection = self.connection
-        connection.edge.account.look()
-        transport, edge = connection.transport, connection.edge
-        if transport.is_closing():
-            return
-        status, body, json_length, more = rendered
-        size = size_of(body)
-        if edge.access is not None:
-            self._log(status, size)
-        if status != 200:
-            head = edge.head(status, b"application/json") + b"content-length: "
-        elif json_length is None:
-            head = edge.json_head
-        else:
-            head = b"%b%d\r\ncontent-length: " % (edge.binary_head, json_length)
-        request_id = self.fields.get(b"x-request-id")
-        if request_id is not None:
-            more += b"\r\nx-request-id: " + request_id
-        if not self.keep_alive:
-            more += b"\r\nconnection: close"
-        if not isinstance(body, bytes):
-            transport.writelines((b"%b%d%b\r\n\r\n" % (head, size, more), *body))
-        elif size <= JOIN_MAX_BYTES:
-            transport.write(b"%b%d%b\r\n\r\n%b" % (head, size, more, body))
-        else:
-            transport.writelines((b"%b%d%b\r\n\r\n" % (head, size, more), body))
-        if size > JOIN_MAX_BYTES and transport.get_write_buffer_size():
-            connection.unsent = body
-        if not self.keep_alive:
-            transport.close()
-        connection.on_response_complete()
+        self.connection.edge.account.look()
+        self.connection.respond(self, rendered)
 
-    def _log(self, status: int, answer_bytes: int) -> None:
+    def log(self, status: int, answer_bytes: int) -> None:
         """Write a line in the access log."""
         edge = self.connection.edge
         if edge.access is not None:

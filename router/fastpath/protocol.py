@@ -4,6 +4,7 @@ Everything else takes uvicorn's own way into the ASGI application; the ASGI scop
 requests that go there. The limits on heads and bodies hold for both and are checked as data arrives.
 """
 
+import asyncio
 import logging
 import re
 from typing import Final
@@ -12,18 +13,16 @@ import httptools
 from uvicorn.config import Config
 
 from router.auth.guard import KeyGuard
-from router.auth.identity import Identity, own_tenant
-from router.auth.rights import CALLERS
+from router.auth.identity import Identity
 from router.fastpath.connection import BETWEEN, BODY, HEAD, Connection, Cycle
 from router.fastpath.edge import FastEdge
 from router.fastpath.exchange import Inference
 from router.fastpath.places import RESERVED_PATHS
 from router.outcomes import INTERNAL_ERROR
-from router.rest import Fields, fields_of, render_error, stated_tenant
-from router.tensors.errors import RequestError, too_large
+from router.rest import Fields, fields_of, render_error
+from router.tensors.errors import RequestError
 from serving.policy.memory import SMALL_BYTES
-from serving.specs import DEFAULT_TENANT, ServedModel
-from serving.vocabulary import MEMORY_FULL, TOO_LARGE
+from serving.specs import ServedModel
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +31,9 @@ FED_BYTES: Final = 8 << 10
 
 LONG_BYTES: Final = 32 << 10
 """After a longer read others are read first."""
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""With which a client of HTTP/2 begins, where it knows that the server speaks it (RFC 9113, 3.3 and 3.4)."""
 
 HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[\w.~!$&'()*+,;=%-]*)(:\d*)?\Z")
 """A value of Host, which may be empty: a name or an address, perhaps with a port (RFC 3986, 3.2.2)."""
@@ -57,8 +59,14 @@ class FastProtocol(Connection):
         self.counted_body_bytes = 0
         self.identity: Identity | None = None  # whose request is being received, where a key is needed
         self.silent_bytes = -1  # read since without reaching a callback; -1: the head began in this read
+        # What may be the beginning of HTTP/2's preface; None once it is known what the client speaks.
+        self.opening: bytes | None = b"" if edge.http2 is not None else None
 
     def data_received(self, data: bytes) -> None:
+        if self.opening is not None:
+            data = self._open(self.opening + data)
+            if not data:
+                return
         self.read_us = self.edge.serving.now_us()
         if len(data) <= FED_BYTES and not self.behind:
             self._take(data)
@@ -72,6 +80,35 @@ class FastProtocol(Connection):
         if len(data) > LONG_BYTES and not self.reading.read_paused:
             self.reading.rest()  # libuv would read 32 times, 8 MB, before it looks at another connection
             self.edge.reads.put_off(self.reading.read_on)
+
+    def _open(self, data: bytes) -> bytes:
+        """Return the first of what the client sends, if that is HTTP/1.1; b"" while this is not known yet,
+        and if another protocol has taken the connection over."""
+        make = self.edge.http2
+        if make is None or self.refused or not PREFACE.startswith(data[: len(PREFACE)]):
+            self.opening = None
+            self.parsing = BETWEEN
+            return data
+        if len(data) < len(PREFACE):
+            self.opening = data
+            self.parsing = HEAD  # the rest is to come in time
+            return b""
+        self.opening = None
+        if not self.transport.is_closing():
+            self._hand_over(make(), data)
+        return b""
+
+    def _hand_over(self, protocol: asyncio.Protocol, data: bytes) -> None:
+        """Give the connection, and its place, to a protocol that goes on from the first byte."""
+        edge, transport = self.edge, self.transport
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        edge.places.leave(self)
+        self.connections.discard(self)
+        if not self.connections:
+            edge.closed.set()
+        self.parser = None  # type: ignore[assignment]  # it refers to this
+        protocol.data_received(data)
 
     def _is_body(self, size: int) -> bool:
         """Return whether the next `size` bytes belong to one body, with no other request among them."""
@@ -184,16 +221,11 @@ class FastProtocol(Connection):
 
         Refuses a caller that may not call the model.
         """
-        identity: Identity | None = None
         try:
-            identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))
-            guard.require(identity, CALLERS, model.name)
+            return self.edge.identify(guard, model, fields)
         except RequestError as error:
-            tenant = DEFAULT_TENANT if identity is None else identity.tenant
-            self.edge.serving.refused(model.name, error.outcome, tenant)
             self.refuse_with(render_error(error))
             raise _Stop from None
-        return identity
 
     def on_body(self, body: bytes) -> None:
         self.body_bytes += len(body)
@@ -232,36 +264,21 @@ class FastProtocol(Connection):
         self.headers = []  # trailers are dropped
 
     def _check_memory(self, model: ServedModel) -> None:
-        refusal = self.edge.account.refusal()
-        if refusal is not None:
-            serving = self.edge.serving
-            serving.refused(model.name, MEMORY_FULL, stated_tenant(serving, fields_of(self.headers)))
-            self.refuse_with(render_error(refusal))
+        rendered = self.edge.no_memory(model, fields_of(self.headers))
+        if rendered is not None:
+            self.refuse_with(rendered)
             raise _Stop
 
     def _refuse_body(self) -> None:
         model = self.edge.paths.find(self.url)
-        if model is not None:
-            serving = self.edge.serving
-            tenant = stated_tenant(serving, dict(self.headers), own_tenant(self.identity))
-            serving.refused(model.name, TOO_LARGE, tenant)
-        limit = self.body_max_bytes
-        over = too_large(f"the request body is over the limit of {limit} bytes (limits.body_mb)")
-        self.refuse_with(render_error(over))
+        self.refuse_with(self.edge.over_body(model, dict(self.headers), self.identity))
         raise _Stop
 
     def _check_head(self) -> None:
         """Check that the whole head, which is known now, is within the limits (RFC 6585, 5)."""
-        head_bytes = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-        if head_bytes > self.header_max_bytes:
-            self._refuse_head()
-            raise _Stop
-        count = len(self.headers)
-        if count > self.header_max_count:
-            limit = self.header_max_count
-            self.refuse(
-                431, f"the request has {count} header fields, over the limit of {limit} (limits.header_count)"
-            )
+        fault = self.edge.head_fault(self.url, self.headers)
+        if fault:
+            self.refuse(431, fault)
             raise _Stop
 
     def _check_host(self, host: bytes | None) -> None:
@@ -282,8 +299,7 @@ class FastProtocol(Connection):
         raise _Stop
 
     def _refuse_head(self) -> None:
-        limit = self.header_max_bytes
-        self.refuse(431, f"the request head is over the limit of {limit} bytes (limits.header_kb)")
+        self.refuse(431, self.edge.long_head())
 
     def _count_silence(self) -> None:
         """Limit what the parser collects without a callback: one long field, in the head or a trailer."""

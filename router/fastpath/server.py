@@ -90,6 +90,17 @@ class RestServer:
         app = guarded(self._config.app, guard, self._edge.serving)  # type: ignore[arg-type]  # as given
         self._config.app = app
 
+    def speak_http2(self, make: Callable[[], asyncio.Protocol]) -> None:
+        """Give connections whose clients begin with HTTP/2's preface to protocols that `make` makes."""
+        self._edge.http2 = make
+
+    @property
+    def behind(self) -> tuple[FastEdge, Application]:
+        """What answers requests, for another protocol that brings them. Read this after `ask_for_keys` and
+        `log_access`."""
+        app: Any = self._config.app
+        return self._edge, app
+
     def log_access(self) -> None:
         """Log each answer from now on; before `start`."""
         self._edge.access = say_access

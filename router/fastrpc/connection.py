@@ -1,4 +1,4 @@
-"""A connection of the gRPC edge: bytes to libnghttp2 (ngh2) and back, events to calls, within the limits.
+"""A connection of HTTP/2: bytes to libnghttp2 (ngh2) and back, events to calls, within the limits.
 
 ngh2 does no input or output: it frames, compresses heads, keeps windows, and bounds floods of resets,
 CONTINUATION and acknowledgements by itself. What it does not bound is bounded here: useless frames, what is
@@ -8,9 +8,9 @@ parsed in one turn of the event loop, what is written for a client that does not
 import asyncio
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 import grpc
 from ngh2 import (
@@ -29,12 +29,13 @@ from ngh2 import (
 )
 
 from router.fastpath.places import NONE
+from router.fastrpc.applied import rest_stream
 from router.fastrpc.edge import CONNECTION_WINDOW_BYTES, RpcEdge
-from router.fastrpc.framing import CONTENT, HEAD, Header, status, text
-from router.fastrpc.inbound import Inbound
+from router.fastrpc.framing import CONTENT, HEAD, Header, inference_fields, status, text, timeout_s
 from router.fastrpc.infercall import INFER_PATH, InferCall
 from router.fastrpc.outbox import Outbox
-from router.fastrpc.streamcall import STREAM_PATH, StreamCall
+from router.fastrpc.restcall import head_of
+from router.fastrpc.streamcall import StreamCall
 from router.fastrpc.taskcall import TaskCall
 from router.tensors.wording import quoted
 from serving.policy.crowding import BUSY
@@ -56,6 +57,9 @@ GOODBYE_S: Final = 0.25
 """A connection that is ended by the gateway waits so long for its client to close: a close at once could
 reset it before the client has read its last answer."""
 
+KNOWN_BYTES: Final = 1 << 10
+"""A head of more bytes is read anew each time, as each connection keeps one."""
+
 NEVER_US: Final = -1
 _INFER: Final = INFER_PATH.encode()
 _KINDS: Final = re.compile(rb"application/grpc([+;].*)?\Z")
@@ -64,9 +68,19 @@ _QUIET: Final = (WindowUpdated, StreamReset, SettingsAcknowledged, GoAwayReceive
 """Events that need nothing: StreamClosed follows a reset, ngh2 keeps the windows."""
 
 
+class KnownHead(NamedTuple):
+    """The head of an inference, and what was read of it."""
+
+    headers: tuple[Header, ...]
+    fields: Mapping[str, str]
+    timeout_s: float | None
+
+
 class RpcConnection(Outbox):
-    """A client's gRPC connection. `calls`: the calls with an open stream, by stream number; `reading`: the
-    calls among them without a whole message, the oldest first."""
+    """A client's connection of HTTP/2: calls of gRPC, and requests of REST where the edge has a door to it.
+
+    `calls`: the calls with an open stream, by stream number; `reading`: the calls among them without a whole
+    message, the oldest first."""
 
     def __init__(self, edge: RpcEdge) -> None:
         super().__init__(edge)
@@ -80,6 +94,7 @@ class RpcConnection(Outbox):
         self._fed_bytes = 0  # parsed since others were read last
         self._resting = False  # others are read first
         self._read_us = NEVER_US  # when the newest of what is read came, where that was asked
+        self._known: KnownHead | None = None  # of its last inference: the next has mostly the same
         self._peer: Any = None
 
     # as asyncio sees it
@@ -243,40 +258,61 @@ class RpcConnection(Outbox):
 
     def _begin(self, event: RequestReceived) -> None:
         headers, stream_id = event.headers, event.stream_id
-        fields = dict(headers)
-        fault = self._fault(fields, len(headers))
-        if fault is not None:
-            self.turn_down(stream_id, fault, event.end_stream)
-            return
-        path = fields[b":path"]
-        timeout = fields.get(b"grpc-timeout")
-        call: Inbound
-        if path == _INFER:
-            call = self.calls[stream_id] = self.reading[stream_id] = InferCall(self, stream_id, headers)
-            call.begin(timeout)
-        else:
-            handler = self.edge.methods.get(path)
-            if handler is None:
-                sentence = f"there is no method {quoted(text(path))} here"
-                self.turn_down(stream_id, _refusal(grpc.StatusCode.UNIMPLEMENTED, sentence), event.end_stream)
+        known = self._known
+        if known is None or headers != known.headers:
+            known = self._read_head(headers, stream_id, event.end_stream)
+            if known is None:
                 return
-            kind = StreamCall if path == STREAM_PATH else TaskCall
-            call = self.calls[stream_id] = self.reading[stream_id] = kind(
-                self, stream_id, text(path), headers
-            )
-            call.begin(handler, timeout)
+        call = InferCall(self, stream_id, known.fields)
+        self.calls[stream_id] = self.reading[stream_id] = call
+        call.begin(known.timeout_s)
         if event.end_stream:
             call.take(b"", True)
 
-    def _fault(self, fields: dict[bytes, bytes], count: int) -> list[Header] | None:
-        """Return the answer to a call with a head that is not gRPC or is over the limits; None if the head is
-        in order."""
+    def _read_head(self, headers: tuple[Header, ...], stream_id: int, ended: bool) -> KnownHead | None:
+        """Return what the head of an inference says; None if it is another request, which begins here."""
+        fields = dict(headers)
+        kind = fields.get(b"content-type", b"")
+        door = self.edge.rest
+        if door is not None and not kind.startswith(CONTENT[1]):
+            request = rest_stream(self, door, stream_id, head_of(headers))
+            self.calls[stream_id] = self.reading[stream_id] = request
+            request.begin()
+            if ended:
+                request.take(b"", True)
+            return None
+        size = len(b"".join(fields)) + len(b"".join(fields.values())) + 32 * len(headers)  # RFC 9113, 6.5.2
+        fault = self._fault(fields, size, len(headers))
+        if fault is not None:
+            self.turn_down(stream_id, fault, ended)
+            return None
+        path, stated = fields[b":path"], fields.get(b"grpc-timeout")
+        if path == _INFER:
+            known = KnownHead(headers, inference_fields(headers), timeout_s(stated))
+            if size <= KNOWN_BYTES:
+                self._known = known
+            return known
+        handler = self.edge.methods.get(path)
+        if handler is None:
+            sentence = f"there is no method {quoted(text(path))} here"
+            self.turn_down(stream_id, _refusal(grpc.StatusCode.UNIMPLEMENTED, sentence), ended)
+            return None
+        made = StreamCall if path in self.edge.dialogues else TaskCall
+        call = made(self, stream_id, text(path), headers)
+        self.calls[stream_id] = self.reading[stream_id] = call
+        call.begin(handler, stated)
+        if ended:
+            call.take(b"", True)
+        return None
+
+    def _fault(self, fields: dict[bytes, bytes], size: int, count: int) -> list[Header] | None:
+        """Return the answer to a call with a head that is not gRPC or is over the limits; None if the head,
+        of `count` fields with `size` bytes, is in order."""
         if fields.get(b":method") != b"POST":
             return [(b":status", b"405"), (b"allow", b"POST")]
         if not _KINDS.match(fields.get(b"content-type", b"")):
             return [(b":status", b"415"), (b"accept", CONTENT[1])]
         limits = self.edge.limits
-        size = len(b"".join(fields)) + len(b"".join(fields.values())) + 32 * count  # RFC 9113, 6.5.2
         if size > limits.header_bytes:
             sentence = f"the metadata is over the limit of {limits.header_bytes} bytes (limits.header_kb)"
         elif count > limits.header_count:

@@ -9,8 +9,9 @@ from ngh2 import Configuration, Setting
 
 from router.fastpath.places import Places
 from router.fastpath.turns import READS_A_TURN, Turns
+from router.fastrpc.door import RestDoor
 from router.fastrpc.sweep import RpcSweep, SweptConnection
-from router.rpc.service import RpcService
+from router.rpc.service import DIALOGUES, RpcService
 
 STREAM_WINDOW_BYTES = 1 << 18
 CONNECTION_WINDOW_BYTES = 1 << 20
@@ -29,7 +30,8 @@ its call ends."""
 
 
 class RpcEdge:
-    """One per server. `closed` is set while it has no connection; `methods`: handlers by path."""
+    """One per server. `closed` is set while it has no connection; `methods`: handlers by path. `rest`: what
+    answers requests that are no gRPC calls; None where nothing does."""
 
     def __init__(self, service: RpcService) -> None:
         self.serving = service.serving
@@ -39,6 +41,8 @@ class RpcEdge:
         self.service = service
         self.access = False
         self.methods: Mapping[bytes, Any] = {}
+        self.dialogues: frozenset[bytes] = frozenset()  # of them those with many messages from the client
+        self.rest: RestDoor | None = None
         self.connections: set[SweptConnection] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self.draining = False
@@ -47,7 +51,7 @@ class RpcEdge:
         # Probes over gRPC come on connections of clients: none is held back for them.
         regular = replace(service.limits, reserved_connection_count=0)
         self.places = Places(regular, lambda: asyncio.get_running_loop().time())
-        self._sweep = RpcSweep(self.connections, service.limits, lambda: self.calls.account)
+        self._sweep = RpcSweep(self.connections, service.limits, self._on_sweep)
         self.reads = Turns(READS_A_TURN)
         limits = service.limits
         self.http = Configuration(
@@ -69,6 +73,11 @@ class RpcEdge:
         """Start the sweep, as there is a connection to look after."""
         self._sweep.start()
 
+    def _on_sweep(self) -> None:
+        self.calls.account.refresh()
+        if self.rest is not None:
+            self.rest.refresh()
+
     def close(self) -> None:
         """Stop the sweep: no connection is left, and none will come."""
         self._sweep.stop()
@@ -77,3 +86,4 @@ class RpcEdge:
         """Take the services as they are offered now."""
         self.access = self.service.access
         self.methods = {path.encode(): handler for path, handler in self.service.handlers().items()}
+        self.dialogues = frozenset(path.encode() for path in DIALOGUES)

@@ -180,7 +180,11 @@ class Inbound:
         account.hold(self, have)
 
     def _complete(self) -> None:
-        message = bytes(memoryview(self.body)[PREFIX_BYTES : self.size])
+        body = self.body
+        if isinstance(body, bytes):
+            message = body[PREFIX_BYTES : self.size]
+        else:
+            message = bytes(memoryview(body)[PREFIX_BYTES : self.size])
         self.stop_reading()
         self.whole(message)
 

@@ -3,13 +3,13 @@
 import asyncio
 import logging
 from asyncio import CancelledError
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import grpc
 
 from router.auth.identity import Identity
 from router.auth.rights import CALLERS
-from router.fastrpc.framing import Header, inference_fields, status, timeout_s, trailers
+from router.fastrpc.framing import status, trailers
 from router.fastrpc.inbound import Carrier, Inbound
 from router.outcomes import INTERNAL_ERROR
 from router.rpc.calls import reply_of
@@ -26,13 +26,14 @@ logger = logging.getLogger(__name__)
 
 
 class InferCall(Inbound):
-    """`entered`: it has one of the places of open calls."""
+    """`fields`: what inference reads of its head, perhaps shared with other calls. `entered`: it has one of
+    the places of open calls."""
 
     __slots__ = ("_asked", "_decoded", "_entered", "_fields", "_identity", "_request_id", "_timeout_s")
 
-    def __init__(self, connection: Carrier, stream_id: int, headers: Sequence[Header]) -> None:
+    def __init__(self, connection: Carrier, stream_id: int, fields: Mapping[str, str]) -> None:
         super().__init__(connection, stream_id, INFER_PATH)
-        self._fields = inference_fields(headers)
+        self._fields = fields
         self._timeout_s: float | None = None
         self._identity: Identity | None = None
         self._asked: Asked | None = None
@@ -40,13 +41,13 @@ class InferCall(Inbound):
         self._request_id = 0
         self._entered = False
 
-    def begin(self, stated_timeout: bytes | None) -> None:
+    def begin(self, left_s: float | None) -> None:
         """Start the call once its head is there.
 
         A caller that lacks permission or finds no room is refused before its message is read.
         """
         calls = self.edge.calls
-        self._timeout_s = timeout_s(stated_timeout)
+        self._timeout_s = left_s
         try:
             self._identity = calls.identify(self._fields, CALLERS, counted=True)
             calls.find_room(self.edge.limits.grpc_call_count)

@@ -15,6 +15,7 @@ from router.fastrpc.edge import RpcEdge
 from router.fastrpc.framing import CONTENT, HEAD, Header, prefix
 from router.fastrpc.inbound import Carrier, Inbound
 from serving.policy.memory import SMALL_BYTES
+from serving.tensor import Buffer
 
 
 class Outbox(Carrier):
@@ -55,8 +56,19 @@ class Outbox(Carrier):
 
     def answer(self, call: Inbound, wire: bytes, fields: Sequence[Header]) -> None:
         """Send the call's only answer, and its status."""
-        self.add(call, wire, first=True)
-        self.finish(call, fields)
+        http, stream_id = self.http, call.id
+        try:
+            http.send_response(stream_id, HEAD)
+            call.headed = True
+            if len(wire) <= SMALL_BYTES:
+                http.send_data(stream_id, prefix(len(wire)) + wire)
+            else:
+                http.send_data(stream_id, prefix(len(wire)))
+                http.send_data(stream_id, wire)
+            http.send_trailers(stream_id, fields)
+        except NGH2Error:
+            return  # the client has left: its event is still to come
+        self._touch()
 
     def add(self, call: Inbound, wire: bytes, *, first: bool) -> None:
         """Send the next answer of the call."""
@@ -99,6 +111,53 @@ class Outbox(Carrier):
             self._unended.append(stream_id)
         self._touch()
 
+    # what REST sends
+
+    def reply(self, call: Inbound, head: Sequence[Header], pieces: Sequence[Buffer]) -> None:
+        """Send a whole answer of HTTP."""
+        self.send_head(call, head, end=not pieces)
+        for place, piece in enumerate(pieces, 1):
+            self.send_piece(call, piece, end=place == len(pieces))
+        self.cut_short(call)
+
+    def send_head(self, call: Inbound, head: Sequence[Header], *, end: bool) -> None:
+        """Send the head of an answer; `end`: there is no body."""
+        try:
+            self.http.send_response(call.id, head, end_stream=end)
+        except NGH2Error:
+            return  # the client has left: its event is still to come
+        self._touch()
+
+    def send_piece(self, call: Inbound, piece: Buffer, *, end: bool) -> None:
+        """Send the next piece of a body; `end`: it is the last."""
+        try:
+            self.http.send_data(call.id, piece if isinstance(piece, bytes) else bytes(piece), end_stream=end)
+        except NGH2Error:
+            return
+        self._touch()
+
+    def cut_short(self, call: Inbound) -> None:
+        """Ask the client to send no more of a call that is answered."""
+        if not call.ended:
+            self._unended.append(call.id)
+            self._touch()
+
+    def invite(self, call: Inbound) -> None:
+        """Tell a client that waits to send the body."""
+        try:
+            self.http.send_informational_response(call.id, ((b":status", b"100"),))
+        except NGH2Error:
+            return
+        self._touch()
+
+    def reset(self, call: Inbound, code: ErrorCode) -> None:
+        """End a stream in mid-answer, as something has failed."""
+        try:
+            self.http.reset_stream(call.id, code)
+        except NGH2Error:
+            return
+        self._touch()
+
     def _touch(self) -> None:
         """Schedule the sending of what is queued, at the end of this turn of the event loop."""
         if not (self.feeding or self._due):
@@ -123,7 +182,9 @@ class Outbox(Carrier):
                 events = http.events()
                 if events:
                     self.handle(events)
-                elif len(data) < most and not self._cut_short():
+                if len(data) >= most or (self._unended and self._cut_short()):
+                    continue
+                if not (events and http.want_write):
                     break
         except NGH2Error as error:
             self.broken(error)
@@ -142,6 +203,9 @@ class Outbox(Carrier):
         for stream_id in unended:
             with contextlib.suppress(StreamUnavailableError):
                 self.http.stream_remote_window_size(stream_id)
+                if self.http.queued_body_size(stream_id):
+                    self._unended.append(stream_id)
+                    continue
                 self.http.reset_stream(stream_id, ErrorCode.NO_ERROR)
                 asked = True
         return asked

@@ -5,7 +5,9 @@ import errno
 import logging
 from typing import cast
 
+from router.fastpath import RestServer
 from router.fastrpc.connection import RpcConnection
+from router.fastrpc.door import RestDoor
 from router.fastrpc.edge import RpcEdge
 from router.listening import is_listening
 from router.oip import ReadStatistics
@@ -37,9 +39,22 @@ class FastRpcServer(RpcService):
         self._edge = RpcEdge(self)
         self._listener: asyncio.Server | None = None
         self._port = 0
+        self._rest: RestServer | None = None
+
+    def join(self, rest: RestServer) -> None:
+        """Serve REST over HTTP/2 too, here and at that server's port, and gRPC at both. Call this before
+        `start`."""
+        self._rest = rest
+
+    def protocol(self) -> asyncio.Protocol:
+        """Return the protocol of a new connection whose client speaks HTTP/2, for any transport."""
+        return cast(asyncio.Protocol, RpcConnection(self._edge))  # a native class has no such base
 
     async def start(self, port: int) -> int:
         self._edge.open()
+        if self._rest is not None:
+            self._edge.rest = RestDoor(*self._rest.behind)
+            self._rest.speak_http2(self.protocol)
         self._port = port
         await self.again()
         return self._port
@@ -52,16 +67,13 @@ class FastRpcServer(RpcService):
         self._stop_listening()
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self._connect, self.host, self._port, backlog=BACKLOG)
+            self._listener = await loop.create_server(self.protocol, self.host, self._port, backlog=BACKLOG)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             reason = "the port is taken" if taken else (error.strerror or str(error)).rpartition(": ")[2]
             host = f"[{self.host}]" if ":" in self.host else self.host
             raise OSError(f"cannot serve gRPC on {host}:{self._port}: {reason}") from error
         self._port = self._listener.sockets[0].getsockname()[1]
-
-    def _connect(self) -> asyncio.Protocol:
-        return cast(asyncio.Protocol, RpcConnection(self._edge))  # a native class has no such base
 
     async def stop(self, grace_s: float) -> None:
         edge = self._edge

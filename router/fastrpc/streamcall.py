@@ -6,18 +6,14 @@ client that sends faster than its requests are taken is paused, and what it has 
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final  # Any: grpc's handlers carry no types
+from typing import Any  # Any: grpc's handlers carry no types
 
 import grpc
 
 from router.fastrpc.framing import PREFIX_BYTES, Header
 from router.fastrpc.inbound import UNKNOWN_SIZE, Carrier, Inbound
 from router.fastrpc.taskcall import TaskCall
-from router.rpc.service import SERVICE
-from router.rpc.streaming import STREAM
 from serving.policy.memory import SMALL_BYTES
-
-STREAM_PATH: Final = f"/{SERVICE}/{STREAM}".encode()
 
 
 class StreamCall(TaskCall):

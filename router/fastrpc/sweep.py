@@ -6,7 +6,6 @@ from typing import Final, Protocol
 
 from ngh2 import Connection, ErrorCode, NGH2Error
 
-from router.account import Account
 from serving.specs import Limits
 
 LOOKS_A_TURN: Final = 256
@@ -36,6 +35,7 @@ class SweptConnection(Protocol):
     greeted: bool
     draining: bool
     idle_frames: int
+    queued: int
     written_bytes: int
     made_s: float
     idle_since_s: float
@@ -73,11 +73,11 @@ class RpcSweep:
     """Looks at each connection some times within the shortest limit, and while there is any."""
 
     def __init__(
-        self, connections: Set[SweptConnection], limits: Limits, account: Callable[[], Account]
+        self, connections: Set[SweptConnection], limits: Limits, on_sweep: Callable[[], None]
     ) -> None:
         self._connections = connections
         self._limits = limits
-        self._account = account
+        self._on_sweep = on_sweep
         spans_s = (limits.idle_connection_s, limits.slow_client_s, limits.grpc_age_s or limits.slow_client_s)
         self._period_s = min(1.0, min(spans_s) / 4)
         self._timer: asyncio.TimerHandle | None = None
@@ -85,6 +85,7 @@ class RpcSweep:
     def start(self) -> None:
         """Start the timer, as there is a connection; do nothing if the timer runs already."""
         if self._timer is None:
+            self._on_sweep()
             self._timer = asyncio.get_running_loop().call_later(self._period_s, self._run)
 
     def stop(self) -> None:
@@ -94,7 +95,7 @@ class RpcSweep:
             self._timer = None
 
     def _run(self) -> None:
-        self._account().refresh()
+        self._on_sweep()
         self._look_at(list(self._connections))
 
     def _look_at(self, connections: list[SweptConnection]) -> None:
@@ -147,9 +148,12 @@ def _is_stuck(connection: SweptConnection, now_s: float, limit_s: float) -> bool
 def _look_at_answers(connection: SweptConnection, now_s: float, limit_s: float) -> None:
     """End the streams whose answers the client does not take, and the streams that it leaves open."""
     for call in tuple(connection.calls.values()):
-        if not call.done:
+        if not (call.done or connection.queued):
             continue
         left = connection.unsent_bytes(call.id)
+        if not (call.done or left):
+            call.moved_s = 0.0
+            continue
         if left != call.left_bytes or not call.moved_s:
             call.left_bytes, call.moved_s = left, now_s
             continue

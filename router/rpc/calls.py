@@ -113,13 +113,13 @@ class Calls:
         """Return the handler of inference: what is refused here is counted as a request."""
         return self._handler(answer, self._limits.grpc_call_count, CALLERS, counted=True)
 
-    def stream(self, answer: StreamMethod) -> Any:
-        """Return the handler of inference by many messages both ways. A refused stream counts as a refused
-        request."""
+    def stream(self, answer: StreamMethod, roles: Roles = CALLERS, *, counted: bool = True) -> Any:
+        """Return the handler of a method with many messages both ways, for callers of one of the `roles`.
+        `counted`: it is inference, so a refused stream counts as a refused request."""
 
         async def taken(_requests: Any, context: Any) -> None:
             try:
-                await self._begin(context, self._limits.grpc_call_count, CALLERS, counted=True)
+                await self._begin(context, self._limits.grpc_call_count, roles, counted)
                 await answer(context)
             except grpc.aio.AbortError as error:
                 error.__context__ = None  # as in `_handler`
@@ -222,12 +222,7 @@ class Calls:
     async def read(self, context: Any, counted: bool = False) -> bytes:
         """Return the call's message; without a whole one in time the call ends here."""
         try:
-            async with asyncio.timeout(self._limits.slow_client_s) as bound:
-                self._reading.add(bound)
-                try:
-                    raw = await context.read()
-                finally:
-                    self._reading.discard(bound)
+            raw = await self._read_in_time(context)
         except TimeoutError:
             if self.stopping.is_set():
                 if counted:
@@ -242,6 +237,25 @@ class Calls:
                 self.refused(context.invocation_metadata(), BAD_INPUT)
             await abort(context, Reply(BAD_INPUT, "the call ended without a whole message"))
         return bytes(raw)
+
+    async def next(self, context: Any) -> bytes | None:
+        """Return the next message of a call with many; None after the last, if none comes in time, and once
+        the gateway takes no messages."""
+        if self.stopping.is_set():
+            return None
+        try:
+            raw = await self._read_in_time(context)
+        except TimeoutError:
+            return None
+        return None if raw is grpc.aio.EOF else bytes(raw)
+
+    async def _read_in_time(self, context: Any) -> Any:
+        async with asyncio.timeout(self._limits.slow_client_s) as bound:
+            self._reading.add(bound)
+            try:
+                return await context.read()
+            finally:
+                self._reading.discard(bound)
 
     def _handler(self, answer: RawMethod, count: int, roles: Roles, counted: bool = False) -> Any:
         async def taken(_requests: Any, context: Any) -> bytes:

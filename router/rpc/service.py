@@ -23,6 +23,7 @@ from router.oip import EXTENSIONS, PLATFORM, ReadStatistics, find_model
 from router.rpc.calls import Calls, RpcMethod, Screened, abort, fields_of, reply_of
 from router.rpc.health import Health
 from router.rpc.inference import Asked, Inferences, is_expiring
+from router.rpc.reflection import PATHS, Reflection
 from router.rpc.streaming import STREAM, Streams
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
@@ -32,6 +33,8 @@ from serving.vocabulary import COMPLETED
 
 SERVICE: Final = "inference.GRPCInferenceService"
 INFER: Final = "ModelInfer"
+DIALOGUES: Final = (f"/{SERVICE}/{STREAM}", *PATHS)
+"""The methods with many messages from the client."""
 
 
 class RpcService:
@@ -58,6 +61,7 @@ class RpcService:
         self.inferences = Inferences(serving, self.calls, limits)
         self.streams = Streams(serving, self.calls, self.inferences, limits)
         self.health = Health(serving, self.calls, limits, SERVICE)
+        self.reflection = Reflection(self.calls)
         self.is_live: Callable[[], bool] = lambda: True  # what ServerLive answers
 
     def offer(self, methods: Mapping[str, RpcMethod | Screened]) -> None:
@@ -216,7 +220,7 @@ class RpcService:
                 refuse = partial(_unimplemented, name, ", ".join((*answered, INFER, STREAM)))
                 handlers[name] = grpc.stream_stream_rpc_method_handler(refuse)
         own = {f"/{SERVICE}/{name}": handler for name, handler in handlers.items()}
-        return own | self.health.handlers()
+        return own | self.health.handlers() | self.reflection.handlers()
 
 
 async def _unimplemented(method: str, served: str, _requests: Any, context: Any) -> None:

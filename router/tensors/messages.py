@@ -11,6 +11,7 @@ from typing import Final
 
 from router.tensors.compression import beginning
 from router.tensors.errors import RequestError, bad_input, too_large
+from router.tensors.recent import Recent
 from serving.specs import Limits
 from serving.tensor import Buffer
 
@@ -45,20 +46,57 @@ class Raw:
 
 
 class Outline:
-    """`name`: the model's; `inputs`: where each of them lies; `besides`: bytes that are not raw contents."""
+    """`name`: the model's; `inputs`: where each of them lies; `besides`: bytes that are not raw contents;
+    `key`: see `router.tensors.proto.key_of`, which finds it once."""
 
-    __slots__ = ("besides", "inputs", "name", "raw")
+    __slots__ = ("besides", "inputs", "key", "name", "raw")
 
     def __init__(self, name: str, raw: list[Raw], inputs: list[tuple[int, int]], besides: int) -> None:
         self.name = name
         self.raw = raw
         self.inputs = inputs
         self.besides = besides
+        self.key: tuple[bytes, int] | None = None
+
+
+class _Known:
+    """The outline of an earlier message. It is that of every message with the same bytes where the raw
+    contents are not, and as many where they are."""
+
+    __slots__ = ("_besides", "_limits", "_spans", "outline")
+
+    def __init__(self, message: bytes, found: Outline, limits: Limits) -> None:
+        self.outline = found
+        self._limits = limits
+        ends = [0, *[each.end for each in found.raw]]
+        starts = [*[each.start for each in found.raw], len(message)]
+        self._spans = list(zip(ends, starts, strict=True))
+        self._besides = [message[at:stop] for at, stop in self._spans]
+
+    def fits(self, message: bytes, limits: Limits) -> bool:
+        """Return whether it is the outline of this message, of the same length, under these limits."""
+        return limits is self._limits and [message[at:stop] for at, stop in self._spans] == self._besides
+
+
+_KNOWN: Recent[int, _Known] = Recent(64)
+"""By the length of the message. Clients say the same from call to call, but for their tensors."""
+KNOWN_BYTES: Final = 2048
+"""Messages that say more besides their tensors are looked through each time."""
 
 
 def outline(message: bytes, limits: Limits) -> Outline:
     """Return what lies where. Raises RequestError: BAD_INPUT for a damaged message, TOO_LARGE for more fields
     than a request within `limits.tensor_count` has."""
+    known = _KNOWN.get(len(message))
+    if known is not None and known.fits(message, limits):
+        return known.outline
+    found = _look_through(message, limits)
+    if found.raw and found.besides <= KNOWN_BYTES:
+        _KNOWN.put(len(message), _Known(message, found, limits))
+    return found
+
+
+def _look_through(message: bytes, limits: Limits) -> Outline:
     raw: list[Raw] = []
     inputs: list[tuple[int, int]] = []
     name, at, fields, raw_bytes = b"", 0, 0, 0

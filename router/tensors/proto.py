@@ -93,6 +93,8 @@ _OUTPUTS: Recent[tuple[str, str, tuple[int, ...]], bytes] = Recent(512)
 def key_of(message: bytes, found: Outline) -> tuple[bytes, int] | None:
     """Return by what its plan is known; None for a request that has none: it is long, or its raw contents do
     not end it."""
+    if found.key is not None:
+        return found.key
     raw = found.raw
     if not raw or raw[0].head > PLANNED_BYTES:
         return None
@@ -101,7 +103,9 @@ def key_of(message: bytes, found: Outline) -> tuple[bytes, int] | None:
         if each.head != at:
             return None
         at = each.end
-    return (message[: raw[0].head], len(raw)) if at == len(message) else None
+    if at == len(message):
+        found.key = message[: raw[0].head], len(raw)
+    return found.key
 
 
 def recall(key: tuple[bytes, int] | None, limits: Limits) -> Plan | None:

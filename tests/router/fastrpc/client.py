@@ -28,7 +28,6 @@ class Client:
         self.seen: list[ngh2.Event] = []
         self.ended = False
         self.taking = False
-        self.taking = False
         self._reader = reader
         self.writer = writer
 
@@ -67,7 +66,8 @@ class Client:
                 if self.taking:
                     for each in events:
                         if isinstance(each, ngh2.DataReceived):
-                            self.http.acknowledge_received_data(len(each.data), each.stream_id)
+                            with contextlib.suppress(ngh2.ConnectionStateError):  # it has ended since
+                                self.http.acknowledge_received_data(len(each.data), each.stream_id)
                 self.flush()
 
     def trailers(self, stream: int) -> dict[bytes, bytes]:
