@@ -257,7 +257,6 @@ def _profile() -> Seeds:
         1000,
         1 << 20,
         "",
-        1,
         Share.parse("cores:1"),
         7,
         origin,

@@ -109,7 +109,7 @@ def _option(demand: Demand, kind: str, spec: SliceSpec, variant: str) -> Option 
         for each in demand.options
         if (each.kind, each.share, each.variant) == (kind, spec.share, variant)
     ]
-    return min(found, key=lambda each: each.streams, default=None)
+    return min(found, key=lambda each: each.processes, default=None)
 
 
 def _slot(spec: SliceSpec, here: _Here) -> Slot:
@@ -131,6 +131,6 @@ def _filled(slot: Slot, here: _Here, others: list[Slot]) -> Slot:
     return replace(
         slot,
         residents=tuple(
-            replace(each, capacity=each.option.streams * each.rows * 1e6 / cycle_us) for each, _ in chosen
+            replace(each, capacity=each.option.processes * each.rows * 1e6 / cycle_us) for each, _ in chosen
         ),
     )

@@ -75,7 +75,7 @@ class _FreeNames(dict[str, Iterator[str]]):
 def _workable(slot: Slot, device: str) -> bool:
     """Return whether a worker can have the slot: whole cores of a CPU, or any share of a GPU."""
     able = device != CPU or (slot.share.kind == "cores" and slot.share.amount.is_integer())
-    return able and bool(slot.residents) and all(each.option.streams == 1 for each in slot.residents)
+    return able and bool(slot.residents) and all(each.option.processes == 1 for each in slot.residents)
 
 
 def _slice_line(name: str, device: str, slot: Slot) -> str:

@@ -17,8 +17,8 @@ from router.settings.gpus import (
 from router.settings.prices import Prices, machine_kind, share_price, slice_price
 from router.settings.problems import Loc, fault, shown
 from router.settings.rehearsal import check_layouts
-from router.settings.schema import PROCESS_COUNT_MAX, SLICE_COUNT_MAX, SliceSection
-from serving.specs import Share, SliceSpec
+from router.settings.schema import SLICE_COUNT_MAX, SliceSection
+from serving.specs import PROCESS_COUNT_MAX, Share, SliceSpec
 
 Cores = int | tuple[int, ...] | None
 """What a slice asks for: a count, named cores, or None for no pinning."""
