@@ -44,7 +44,7 @@ class Placed:
     @property
     def workers(self) -> tuple[str, ...]:
         """The names of its workers: its own, or one of each process of an instance."""
-        count = max((each.option.processes for each in self.slot.residents), default=1)
+        count = self.slot.processes
         return (self.name,) if count == 1 else tuple(f"{self.name}*{n}" for n in range(1, count + 1))
 
 

@@ -42,6 +42,11 @@ class Option:
     sensitivity: float = 0.0
     profiled: ProfiledCapacity | None = None
 
+    @property
+    def worker_share(self) -> Share:
+        """The share of each of its workers, as slices and profiles have it."""
+        return self.share.with_processes(self.processes)
+
     def latency_us(self, rows: int) -> float:
         """Return the latency in us of a batch of `rows` rows, on the line between its measured neighbours.
 
