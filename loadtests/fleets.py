@@ -62,13 +62,13 @@ def measured(folder: Path) -> Models:
     return found
 
 
-def scenario(folder: Path, number: int, streams_max: int) -> tuple[Demand, ...]:
-    """Return the demands of one of SCENARIOS, with at most `streams_max` processes on an instance."""
+def scenario(folder: Path, number: int, processes_max: int) -> tuple[Demand, ...]:
+    """Return the demands of one of SCENARIOS, with at most `processes_max` processes on an instance."""
     rates, slos = (
         _rows(folder / "SLO" / name)[number - 1] for name in ("SLO_req_rate.csv", "SLO_latency.csv")
     )
     return tuple(
-        Demand(model, float(rate), 1e3 * float(slo), within(options, streams_max))
+        Demand(model, float(rate), 1e3 * float(slo), within(options, processes_max))
         for (model, options), rate, slo in zip(measured(folder).items(), rates, slos, strict=True)
         if rate != "N/A"
     )
@@ -85,9 +85,9 @@ def drawn(seed: int, count: int) -> Models:
         options = []
         for size in SHARES:
             each_us = row_us / (min(size, wide) ** bend * (1 + 0.05 * max(0.0, size - wide)))
-            for streams in (1, 2, 3):
-                points = [(rows, max(fixed_us + each_us * rows, each_us * rows * streams)) for rows in ROWS]
-                options.append(make_option(size, streams, points))
+            for processes in (1, 2, 3):
+                points = [(rows, max(fixed_us + each_us * rows, each_us * rows * processes)) for rows in ROWS]
+                options.append(make_option(size, processes, points))
         found[f"drawn{place}"] = options
     return found
 
@@ -107,16 +107,16 @@ def large(seed: int, count: int, devices: float, models: Models) -> tuple[Demand
     return tuple(replace(each, rate=each.rate * factor) for each in found)
 
 
-def within(options: Iterable[Option], streams_max: int) -> tuple[Option, ...]:
-    """Return the options with at most `streams_max` batches at once."""
-    return tuple(each for each in options if each.streams <= streams_max)
+def within(options: Iterable[Option], processes_max: int) -> tuple[Option, ...]:
+    """Return the options with at most `processes_max` processes."""
+    return tuple(each for each in options if each.processes <= processes_max)
 
 
 def _rows(file: Path) -> list[list[str]]:
     return list(csv.reader(file.read_text().splitlines()))
 
 
-def make_option(size: float, streams: int, points: Sequence[tuple[int, float]]) -> Option:
+def make_option(size: float, processes: int, points: Sequence[tuple[int, float]]) -> Option:
     """Return an option on an instance of `size` slices; `points`: (rows, us). If a larger batch was faster, a
     smaller one takes as long: it could be padded."""
     least_us = float("inf")
@@ -124,4 +124,4 @@ def make_option(size: float, streams: int, points: Sequence[tuple[int, float]]) 
     for rows, latency_us in sorted(points, reverse=True):
         least_us = min(least_us, latency_us)
         curve.append((rows, least_us))
-    return Option(KIND, SHARES[size], "fp32", tuple(curve[::-1]), streams=streams)
+    return Option(KIND, SHARES[size], "fp32", tuple(curve[::-1]), processes=processes)

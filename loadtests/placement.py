@@ -92,12 +92,12 @@ def problems(data: Path | None) -> Iterator[tuple[str, PlacementProblem]]:
     """Yield the scenarios of the data, if there are any, and large fleets of its models, or of drawn ones."""
     folder = data / "parvagpu" if data else None
     if folder:
-        for streams_max in (3, 5):
+        for processes_max in (3, 5):
             for number in fleets.SCENARIOS:
-                demands = fleets.scenario(folder, number, streams_max)
-                yield f"S{number}, {streams_max} processes", fleets.fleet(demands, SCENARIO_DEVICES)
+                demands = fleets.scenario(folder, number, processes_max)
+                yield f"S{number}, {processes_max} processes", fleets.fleet(demands, SCENARIO_DEVICES)
     models = fleets.measured(folder) if folder else fleets.drawn(SEED, DRAWN)
-    models = {name: [each for each in options if each.streams <= 3] for name, options in models.items()}
+    models = {name: [each for each in options if each.processes <= 3] for name, options in models.items()}
     for count, devices in SIZES:
         demands = fleets.large(SEED, count, devices, models)
         yield f"{count} demands", fleets.fleet(demands, int(MORE * devices))

@@ -56,7 +56,7 @@ slo_ms: {slo_ms}
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A planned MIG instance on the numbered GPU: its model runs there in `option.streams` processes."""
+    """A planned MIG instance on the numbered GPU: its model runs there in `option.processes` processes."""
 
     gpu: int
     model: str
@@ -147,7 +147,7 @@ def scene(
         names.setdefault(each.model, []).append(f"s{place}")
         device = f"{DEVICE}-{each.gpu + 1}"
         entry = {"name": f"s{place}", "device": device, "share": str(each.option.share)}
-        slices.append({**entry, "processes": each.option.streams})
+        slices.append({**entry, "processes": each.option.processes})
     gpus = max(each.gpu for each in instances) + 1
     return {
         # a count of 1 would leave the number out of the name
@@ -162,7 +162,7 @@ def scene(
 def _profile(instance: Instance, stretch: float) -> Profile:
     option = instance.option
     points = tuple(Point(0, rows, us * stretch, us * stretch, 1) for rows, us in option.curve)
-    share = option.share.with_processes(option.streams)
+    share = option.share.with_processes(option.processes)
     return Profile(instance.model, VARIANT, A100, points, 100_000, 1 << 28, share=share)
 
 

@@ -106,9 +106,9 @@ class World:
     runs before `settle_us` is not counted: rates are not known then. `physics` None: latencies are exact.
     `row_mix`: the rows of requests, as pairs of rows and share. `size_mix`: the size buckets of requests,
     also as pairs, 0 for no size (only rows of one size share a batch). `tier_mix`: the tiers that requests
-    ask for, "" for none. `profiled`: what the scheduler's profile says over the truth, by rows. `streams`:
-    batches at once. `disturbances`: what others do to all slices. `measured_max`: the largest batch in the
-    scheduler's profile, 0 for `batch_max`.
+    ask for, "" for none. `profiled`: what the scheduler's profile says over the truth, by rows.
+    `disturbances`: what others do to all slices. `measured_max`: the largest batch in the scheduler's
+    profile, 0 for `batch_max`.
     """
 
     policy: BatchingSpec
@@ -127,7 +127,6 @@ class World:
     profiled: Callable[[int], float] = _rightly
     row_mix: tuple[tuple[int, float], ...] = ((1, 1.0),)
     size_mix: tuple[tuple[int, float], ...] = ((0, 1.0),)
-    streams: int = 1
     tier_mix: tuple[tuple[str, float], ...] = (("", 1.0),)
     disturbances: tuple[Disturbance, ...] = ()
     measured_max: int = 0
@@ -257,4 +256,4 @@ def _latency(truth: Truth, world: World) -> Latency:
         for rows in range(1, (world.measured_max or world.batch_max) + 1)
         for latency_us in [truth(rows, size) * world.profiled(rows)]
     )
-    return Latency(Profile("m", "v", "virtual", points, streams=world.streams))
+    return Latency(Profile("m", "v", "virtual", points))

@@ -151,7 +151,7 @@ class GatewayServer:
         self._rest.use(self._bulk)
         self._count_memory()
         self._rpc.use(self._bulk)
-        self.operations.offer(app, self._rpc, self._changes)
+        self.operations.offer(app, self._rpc, self._changes, self._devices)
         self._rpc.offer(shared_memory_methods())
         self.operations.repository.configure = self._configure
         offer_extensions(app, self._rpc, self._changes, self.serving, self._configure)

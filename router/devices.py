@@ -7,13 +7,25 @@ import logging
 from collections.abc import Callable, Sequence
 
 from router.status import GpuStatus, gpu_status
-from serving.policy.device_health import GpuReading
+from serving.policy.device_health import GpuReading, obstacle
 from serving.runtime.fleet import Fleet
 from serving.runtime.slicing.health import GpuReader, used_bytes
 from serving.runtime.slicing.opening import DeviceShares
 from serving.runtime.slicing.watch import DeviceWatch, Reader
 
 logger = logging.getLogger(__name__)
+
+
+class UnknownGpuError(Exception):
+    """No slice uses a GPU of that name; `known` are the names of those that slices use."""
+
+    def __init__(self, known: Sequence[str]) -> None:
+        super().__init__("no slice uses such a GPU")
+        self.known = tuple(known)
+
+
+class FaultyGpuError(Exception):
+    """The GPU has a fault at this moment, which the text names."""
 
 
 class DeviceBoard:
@@ -25,6 +37,7 @@ class DeviceBoard:
         self._fleet = fleet
         self._shares = shares
         self._watch = DeviceWatch(fleet, lambda: shares.placed, self._domain, make_reader)
+        self._broken_daemons: dict[str, set[str]] = {}  # domains that were lost with an MPS daemon, by device
         shares.on_trouble = logger.warning
         shares.on_open = self._watch.start
         shares.on_restart = self._restarted
@@ -50,6 +63,38 @@ class DeviceBoard:
                 there.setdefault(place.uuid, {})[name] = str(record.spec.share)
         return [gpu_status(each, there.get(each.uuid, {}), self.cordoned) for each in self.used()]
 
+    async def back(self, name: str) -> list[str]:
+        """Use a GPU again, as its operator says that it was reset. Return the slices that use it again.
+
+        `name`: as in `slices:`, its UUID, or `gpu-0` as NVML counts. Raises UnknownGpuError, and
+        FaultyGpuError if it has a fault at this moment.
+        """
+        devices = self._names()
+        uuid = next((uuid for uuid, names in devices.items() if name in names), None)
+        if uuid is None:
+            raise UnknownGpuError([each for names in devices.values() for each in names])
+        now = next((each for each in self._watch.readings if each.uuid == uuid), None)
+        if now is not None and (fault := obstacle(now)):
+            raise FaultyGpuError(fault)
+        domains = {*self._watch.release(uuid)}
+        for each in devices[uuid]:
+            domains |= self._broken_daemons.pop(each, set())
+        for domain in sorted(domains):
+            await self._fleet.device_ended(domain)  # one process at a time
+            self._fleet.device_back(domain)
+        slices = self._fleet.control.slices
+        return sorted(slot for slot, record in slices.items() if record.spec.domain in domains)
+
+    def _names(self) -> dict[str, list[str]]:
+        """Return all names of each GPU that slices use or have lost, by its UUID."""
+        found = {each.uuid: [f"gpu-{each.index}", each.uuid] for each in self.used()}
+        for slot, place in self._shares.placed.items():
+            record = self._fleet.control.slices.get(slot)
+            names = found.setdefault(place.uuid, [place.uuid])
+            if record is not None and record.spec.device not in names:
+                names.insert(0, record.spec.device)
+        return found
+
     def stop(self) -> None:
         """Watch no longer."""
         self._watch.stop()
@@ -70,5 +115,7 @@ class DeviceBoard:
     def _broken(self, device: str, reason: str) -> None:
         logger.error("%s; the slices of %s are lost", reason, device)
         slices = self._fleet.control.slices.values()
-        for domain in sorted({record.spec.domain for record in slices if record.spec.device == device}):
+        domains = {record.spec.domain for record in slices if record.spec.device == device}
+        self._broken_daemons.setdefault(device, set()).update(domains)
+        for domain in sorted(domains):
             self._fleet.device_lost(domain, reason)

@@ -307,10 +307,8 @@ class Share:
     `kind` says what `amount` counts:
     - "cores": of a CPU; "mps": per cent of a GPU's multiprocessors, at most (CUDA MPS).
     - "sm": chunks of a static MPS partition.
-    - "mig": compute slices of the instance that `label` names ("3g.71gb").
+    - "mig": compute slices of the instance that `label` names ("3g.71gb"; "3g.71gb*2" is one process of two).
     - "whole" (1): all of the device; "time" (1): all of it, in turns with others.
-
-    A label such as "2g.35gb*3" is of one process of three in that instance.
     """
 
     kind: str
@@ -330,6 +328,9 @@ class Share:
         number = amount.partition("g")[0] if label else amount
         if not _AMOUNT.fullmatch(number) or not 0 < float(number) <= AMOUNT_MAX:
             raise ValueError(f"the amount of a share is a number above 0, not {amount!r} (in {text!r})")
+        _, several, count = label.partition("*")
+        if several and not _PROCESSES.fullmatch(count):
+            raise ValueError(f"an instance has 2 to 48 processes, not {count!r} (in {text!r})")
         return cls(kind, float(number), label)
 
     @property
@@ -337,13 +338,20 @@ class Share:
         """The name of the MIG instance, "" of other shares."""
         return self.label.partition("*")[0]
 
+    @property
+    def processes(self) -> int:
+        """The processes that compute at once in this share."""
+        return int(self.label.partition("*")[2] or 1)
+
     def with_processes(self, count: int) -> "Share":
-        """Return the share of one of `count` processes in this instance."""
-        return self if count == 1 else Share(self.kind, self.amount, f"{self.profile}*{count}")
+        """Return the share of one of `count` processes in this instance; with 1, of the instance itself."""
+        return Share(self.kind, self.amount, f"{self.profile}*{count}" if count > 1 else self.profile)
 
 
 AMOUNT_MAX = 100_000
+PROCESS_COUNT_MAX = 48  # in a MIG instance: an MPS daemon has no more clients
 _AMOUNT = re.compile(r"\d{1,6}(\.\d{1,6})?", re.ASCII)
+_PROCESSES = re.compile(r"[2-9]|[1-3][0-9]|4[0-8]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +363,7 @@ class SliceSpec:
     name it, "" for this machine's CPU. `part`: its share of the GPU, None for all. `memory_bytes`: its limit
     if its actuator can enforce one, 0 for none. `price`: for an hour, 0 if not stated. `spot`: its owner may
     take it back at any time. `rehearsed`: its worker loads nothing and answers when the profile says, and
-    `rehearsal` how far it departs from that.
-    `instance`: the slices that share one MIG instance or MPS share have the same name here, "" for its own.
+    `rehearsal` how far it departs from that. `instance`: the slices of one MIG instance have one name here.
     """
 
     name: str

@@ -31,7 +31,7 @@ def single(pool: Pool, demand: Demand, share: Share) -> Option | None:
 
     A model has to run so where it shares a slice.
     """
-    options = tuple(each for each in demand.options if each.share == share and each.streams == 1)
+    options = tuple(each for each in demand.options if each.share == share and each.processes == 1)
     return next((each.option for each in offers(pool, replace(demand, options=options))), None)
 
 

@@ -36,7 +36,7 @@ class Session:
     @cached_property
     def load(self) -> float:
         """The least part of its slice's time that its batches take, whatever their size."""
-        row_us = min(us / rows for rows, us in self.option.curve) / self.option.streams
+        row_us = min(us / rows for rows, us in self.option.curve) / self.option.processes
         return self.rate * row_us * self.slowdown / 1e6
 
     def batch_us(self, rows: int) -> float:

@@ -275,7 +275,6 @@ def _profile() -> Seeds:
         1000,
         1 << 20,
         "",
-        1,
         Share.parse("cores:1"),
         7,
         origin,
@@ -288,12 +287,19 @@ def _profile() -> Seeds:
 
 
 def _placement() -> Seeds:
-    one = {"name": "a", "cores": [0], "threads": 1, "memory_bytes": 0, "price": 0.5, "spot": False}
+    one = {"name": "a", "cores": 1, "on": [0], "threads": 1, "memory_bytes": 0, "price": 0.5, "spot": False}
+    gpu = {"device": "cuda:0", "kind": "gpu-nvidia-h200", "share": "mig:2g.35gb*2", "rehearsed": False}
     load = {"requests": 10.0, "rows": 1.0, "capacity": 100.0}
-    told = {"format": 1, "id": "1", "at": "2026-11-23", "digest": "0" * 64,
+    told = {"format": 2, "id": "1", "at": "2026-11-23", "digest": "0" * 64,
             "slices": [one, one | {"name": "b"}], "models": {"simple": ["a", "b"]},
             "loads": {"simple": load}}  # fmt: skip
+    pair = [one | gpu | {"name": name, "instance": "i"} for name in ("a", "b")]
+    earlier = [one | {"name": name, "cores": [0]} for name in ("a", "b")]
+    for each in earlier:
+        del each["on"]
     yield "good-two", json.dumps(told).encode()
+    yield "good-processes", json.dumps(told | {"slices": pair}).encode()
+    yield "good-earlier", json.dumps(told | {"format": 1, "slices": earlier}).encode()
     yield "bad-format", json.dumps(told | {"format": 9}).encode()
 
 

@@ -10,23 +10,21 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import inf
 from pathlib import Path
 from typing import Any
 
+from router.operations.slice_json import number, read_slice, text, told_slice
 from router.settings import Settings
 from router.settings.slices import usable_cores
 from serving.profile.shared_files import read_regular, replace_file, sync_folder
 from serving.runtime.slicing.choice import device_named
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import take_inventory
-from serving.specs import ServedModel, Share, SliceSpec
+from serving.specs import ServedModel, SliceSpec
 
-FORMAT = 1
-KEYS = (
-    "name", "cores", "threads", "memory_bytes", "price", "spot", "device", "kind", "rehearsed", "instance",
-)  # fmt: skip
-"""Of a slice, what the file keeps beside its share."""
+FORMAT = 2
+FORMATS = (1, FORMAT)
+"""What is read: 1 is of earlier versions, and told cores otherwise (`slice_json.py`)."""
 FILE_BYTES_MAX = 4 << 20
 
 
@@ -175,17 +173,14 @@ def applied(settings: Settings) -> AppliedPlacement | None:
     """Return the placement that is kept, if its slices are the slices of these settings, which are in
     force."""
     found = kept(settings.path)
-    return found if found is not None and found.slices == settings.slices else None
+    return found if found is not None and in_force(settings, found).slices == settings.slices else None
 
 
 def keep(settings: Path, found: AppliedPlacement) -> None:
     """Keep the placement, in one step: readers see all of the old or all of the new. Raises OSError if it
     cannot be kept."""
     told = asdict(found) | {"format": FORMAT}
-    told["slices"] = [
-        {key: getattr(each, key) for key in KEYS} | {"share": str(each.part) if each.part else ""}
-        for each in found.slices
-    ]
+    told["slices"] = [told_slice(each) for each in found.slices]
     file = path_of(settings)
     file.parent.mkdir(exist_ok=True)
     replace_file(file, json.dumps(told, indent=1) + "\n")
@@ -210,58 +205,15 @@ def put_back(settings: Path, was: AppliedPlacement | None) -> None:
 def _standing(told: Any) -> AppliedPlacement:
     """Return the placement in the JSON. Raises ValueError, TypeError, KeyError, AttributeError or
     OverflowError if the JSON is something else."""
-    if told["format"] != FORMAT:
+    if told["format"] not in FORMATS:
         raise ValueError(f"its format is {told['format']!r}, expected {FORMAT}")
-    slices = tuple(_slice(each) for each in told["slices"])
+    slices = tuple(read_slice(each) for each in told["slices"])
     names = {each.name for each in slices}
-    models = {_text(name): tuple(map(_text, on)) for name, on in told["models"].items()}
+    models = {text(name): tuple(map(text, on)) for name, on in told["models"].items()}
     if not slices or len(names) < len(slices):
         raise ValueError("its slices have no names of their own")
     if any(not on or not names.issuperset(on) for on in models.values()):
         raise ValueError("a model of it has no slice, or one that is not there")
-    loads = {_text(name): PlannedFor(**{key: _number(value) for key, value in each.items()})
+    loads = {text(name): PlannedFor(**{key: number(value) for key, value in each.items()})
              for name, each in told["loads"].items()}  # fmt: skip
-    return AppliedPlacement(
-        _text(told["id"]), _text(told["at"]), _text(told["digest"]), slices, models, loads
-    )
-
-
-def _slice(told: Any) -> SliceSpec:
-    cores = tuple(_count(core) for core in told["cores"])
-    threads = _count(told["threads"])
-    if threads < 1:
-        raise ValueError("a slice of it has no threads")
-    memory_bytes, price = _count(told["memory_bytes"]), _number(told.get("price", 0.0))
-    spot = told.get("spot", False)
-    if type(spot) is not bool:
-        raise ValueError(f"spot is {spot!r}, neither true nor false")
-    spec = SliceSpec(_text(told["name"]), cores, threads, memory_bytes=memory_bytes, price=price, spot=spot)
-    if told.get("device", "cpu") == "cpu":
-        return spec
-    return replace(
-        spec,
-        device=_text(told["device"]),
-        part=Share.parse(told["share"]),
-        kind=_text(told["kind"]),
-        rehearsed=told["rehearsed"] is True,
-        instance=str(told["instance"]),
-    )
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{value!r} is no name")
-    return value
-
-
-def _number(value: Any) -> float:
-    number = float(value)
-    if not 0 <= number < inf:
-        raise ValueError(f"{number} is no number of 0 or more")
-    return number
-
-
-def _count(value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{value!r} is no whole number of 0 or more")
-    return value
+    return AppliedPlacement(text(told["id"]), text(told["at"]), text(told["digest"]), slices, models, loads)

@@ -7,9 +7,11 @@ from functools import partial
 from fastapi import FastAPI
 
 from router.admin import ChangeGuard, say_edit
+from router.devices import DeviceBoard
 from router.operations.applied import settings_in_force
 from router.operations.current import Current
 from router.operations.drift import PlacementDrift, planned, sight
+from router.operations.gpu_notices import add_gpu_notices
 from router.operations.notices import Notices, add_notices, slices_of
 from router.operations.placement import PlacementService, add_placement
 from router.operations.repository import Repository
@@ -44,11 +46,12 @@ class Operations:
         self.placement = PlacementService(self.current, lambda: self.drift.found, partial(_lost_cores, fleet))
         self.notices = Notices(fleet, lambda: slices_of(fleet.control))
 
-    def offer(self, app: FastAPI, rpc: RpcService, guard: ChangeGuard) -> None:
+    def offer(self, app: FastAPI, rpc: RpcService, guard: ChangeGuard, devices: DeviceBoard) -> None:
         """Put it on both servers, behind the guard over gRPC; before they start."""
         add_repository(app, self.repository)
         add_placement(app, self.placement)
         add_notices(app, self.notices)
+        add_gpu_notices(app, devices.back)
         rpc.offer(guard.methods(repository_methods(self.repository)))
 
     async def run(self) -> None:

@@ -25,7 +25,7 @@ from router.operations.applied import AppliedPlacement, applied, digest, kept, p
 from router.operations.current import ROLLED_BACK as TOLD
 from router.operations.current import ChangeRefused, Current
 from router.operations.proposal import UnsoundError, proposal
-from router.operations.told import told_slice
+from router.operations.slice_json import told_slice
 from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import FILE_BYTES_MAX
 from router.settings.slices import usable_cores

@@ -1,9 +1,13 @@
 """The body of `PUT /v2/placement`, held against what runs: slices with real cores, and who is on which.
 
     {"slices": [{"name": "cpu-1", "cores": 2, "threads": 2},
-                {"name": "cuda0-1", "device": "cuda:0", "share": "mps:30"}, ...],
+                {"name": "cuda0-1", "device": "cuda:0", "share": "mps:30"},
+                {"name": "cuda1-1", "device": "cuda:1", "share": "mig:2g.35gb*2", "instance": "a"}, ...],
      "models": {"digits": {"slices": ["cpu-1"]}, ...},
      "steps": [[{"name": "cpu-1", "cores": 2, "threads": 2, "models": {"digits": true}}, ...], ...]}
+
+The keys of a slice are those of `slice_json.py`. Slices with one `instance` are the processes of one MIG
+instance, as many as their share says.
 
 `steps`, which may be left out, are the states to go through: their slices and who is loaded there, true where
 requests are sent to it. A model may say for which variant it was planned, and for which load.
@@ -49,6 +53,10 @@ class _Body(Section):
     steps: list[object] | None = None
 
 
+_Kind = tuple[int, int, str, str, str]
+"""Cores, threads, device, share, instance."""
+
+
 class _Slice(Section):
     """A slice of `cores` whole cores, or of a share of a GPU."""
 
@@ -57,6 +65,7 @@ class _Slice(Section):
     threads: Count = 1
     device: DeviceText | None = None
     share: ShareText | None = None
+    instance: DeviceText | None = None
 
     @property
     def core_count(self) -> int:
@@ -74,9 +83,9 @@ class _Slice(Section):
             return self.share or ""
 
     @property
-    def kind(self) -> tuple[int, int, str, str]:
+    def kind(self) -> "_Kind":
         """What a slice of that name is, wherever it appears."""
-        return self.core_count, self.threads, self.device or CPU, self._share_name
+        return self.core_count, self.threads, self.device or CPU, self._share_name, self.instance or ""
 
 
 class _Step(_Slice):
@@ -240,7 +249,7 @@ def _check_slices(
     findings: Findings,
     loc: Loc,
     slices: Sequence[_Slice | None],
-    known: dict[str, tuple[int, int, str, str]],
+    known: dict[str, _Kind],
     cores: int,
 ) -> None:
     """Check one state. `known`: the kind of slice of each name, which is the same wherever it is."""
@@ -257,6 +266,7 @@ def _check_slices(
             what = f"cores: {there[0]}, threads: {there[1]}"
             if there[2] != CPU:
                 what = f"device: {there[2]}, share: {there[3]}, threads: {there[1]}"
+                what += f", instance: {there[4]}" if there[4] else ""
             findings.add(
                 (*loc, place, "name"), f"{shown(each.name)} has {what}; name another slice otherwise"
             )
@@ -325,6 +335,7 @@ def _devices(
     found: dict[str, SlicedDevice] = {}
     for loc, slices in states:
         asked: list[tuple[Loc, SlicedDevice, Share]] = []
+        instances: dict[str, list[tuple[Loc, str, Share]]] = {}
         for place, each in enumerate(slices):
             if each is None or each.device is None:
                 continue
@@ -333,28 +344,50 @@ def _devices(
             if each.device not in found:
                 for one in sliced_devices(findings, at, each.device)[:1]:
                     found[each.device] = one
-            if share is not None and each.device in found:
-                asked.append((at, found[each.device], share))
+            if share is None or each.device not in found:
+                continue
+            if each.instance is None or each.instance not in instances:
+                asked.append((at, found[each.device], share.with_processes(1)))
+            if each.instance is not None or share.processes > 1:
+                instances.setdefault(each.instance or "", []).append((at, each.device, share))
+        _check_instances(findings, instances)
         check_devices(findings, asked)
     return found
+
+
+def _check_instances(findings: Findings, instances: Mapping[str, Sequence[tuple[Loc, str, Share]]]) -> None:
+    """Check that the slices of one instance, by its name, are all of its processes."""
+    for name, slices in instances.items():
+        at, device, share = slices[0]
+        if not name:
+            message = f"{share} is of one process of {share.processes}; expected `instance`, their one name"
+            findings.add((*at, "share"), message)
+        elif other := next((each for each in slices if each[1:] != (device, share)), None):
+            message = f"{other[2]} of {other[1]} in instance {shown(name)} with {share} of {device}"
+            findings.add((*other[0], "instance"), f"{message}; expected one device and one share")
+        elif len(slices) != share.processes or share.processes == 1:
+            expected = f"{share.processes}, as its share says" if share.processes > 1 else "mig:PROFILE*COUNT"
+            found = f"{len(slices)} slices with share {share}"
+            findings.add((*at, "instance"), fault(f"wrong count in instance {shown(name)}", found, expected))
 
 
 def _on_gpu(each: _Slice, device: SlicedDevice, settings: Settings) -> SliceSpec:
     """Return a new slice on a GPU. Its price is the dearest of the kind now, by share."""
     share = share_of(each.share)
     alike = (
-        one.price / one.share.amount * share.amount
+        one.price * one.share.processes / one.share.amount * share.amount / share.processes
         for one in settings.slices
         if one.kind == device.kind and one.share.kind == share.kind
     )
     spec = SliceSpec(each.name, (), each.threads, device.name, share, price=max(alike, default=0.0))
-    return replace(spec, kind=device.kind, rehearsed=device.rehearsed, rehearsal=device.rehearsal)
+    spec = replace(spec, kind=device.kind, instance=each.instance or "")
+    return replace(spec, rehearsed=device.rehearsed, rehearsal=device.rehearsal)
 
 
-def _kind(spec: SliceSpec) -> tuple[int, int, str, str]:
+def _kind(spec: SliceSpec) -> _Kind:
     if spec.device == CPU:
-        return len(spec.cores), spec.threads, CPU, ""
-    return 0, spec.threads, spec.device, str(spec.share)
+        return len(spec.cores), spec.threads, CPU, "", ""
+    return 0, spec.threads, spec.device, str(spec.share), spec.instance
 
 
 def _core_price(slices: Iterable[SliceSpec]) -> float:

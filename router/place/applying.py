@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from router.operations.told import read_slice, told_slice
+from router.operations.slice_json import read_slice, told_slice
 from router.place.asked import PlacementTask
 from router.place.current import placed, placed_slices
 from router.place.fleet import CPU
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 UNSAYABLE = (
     "nothing is applied: a gateway has slices of whole cores of this machine's CPU, of its GPUs and of "
-    "rehearsed devices, and runs one batch at a time on each; the plan has others, or none"
+    "rehearsed devices; the plan has others, or none"
 )
 SHARED = "there is no way without sharing cores: while it is applied, old slices and new ones share them ({})"
 DRAINED = "{} changes its kind of share: the gateway drains such a GPU first, one after the other"
@@ -145,7 +145,8 @@ def body(asked: PlacementTask, decision: Decision, running: Running) -> tuple[Js
 def _slice(spec: SliceSpec) -> Json:
     if spec.device == CPU:
         return {"name": spec.name, "cores": len(spec.cores), "threads": spec.threads}
-    return {"name": spec.name, "device": spec.device, "share": str(spec.share), "threads": spec.threads}
+    told = {"name": spec.name, "device": spec.device, "share": str(spec.share), "threads": spec.threads}
+    return told | ({"instance": spec.instance} if spec.instance else {})
 
 
 def _spec(name: str, device: str, kind: str, share: Share) -> SliceSpec:
@@ -197,7 +198,9 @@ def _exact(
     steps = way.steps if isinstance(way, Transition) else ()
     created = [step.share for step in steps if isinstance(step, Create)]
     return (
-        {*begun} == {each.name for each in running.slices}
+        not any(each.instance for each in running.slices)  # whose workers a transition has as one slice
+        and all(slot.processes == 1 for slots in placement.values() for slot in slots)
+        and {*begun} == {each.name for each in running.slices}
         and all(len(each.cores) == each.threads for each in running.slices if each.device == CPU)
         and all(there[name] == {*_names(slot)} for name, slot in begun.items())
         and {*running.models} == planned
@@ -222,12 +225,31 @@ def _named(
         kind = asked.problem.pool_of[device].kind
         for number, slot in enumerate(slots):
             kept = same.get(number)
-            broken = kept is not None and any((name, kept.name) in running.failing for name in _names(slot))
+            broken = kept is not None and (
+                any((name, kept.name) in running.failing for name in _names(slot))
+                or kept.share.processes != slot.processes
+            )
             partial = kept is not None and kept.device == CPU and len(kept.cores) != kept.threads
             if kept is None or broken or partial:
-                kept = _spec(next(names[hosts[device]]), hosts[device], kind, slot.share)
-            found.append((kept, [*_names(slot)]))
+                workers = _workers(slot, names[hosts[device]], hosts[device], kind)
+            else:
+                workers = [kept] if not kept.instance else _beside(kept, running)
+            found += [(worker, [*_names(slot)]) for worker in workers]
     return found
+
+
+def _workers(slot: Slot, names: Iterator[str], device: str, kind: str) -> list[SliceSpec]:
+    """Return the new slices of a slot: one, or one for each process of an instance."""
+    share = slot.share.with_processes(slot.processes)
+    found = [_spec(next(names), device, kind, share) for _ in range(share.processes)]
+    if share.processes == 1:
+        return found
+    return [replace(each, instance=found[0].name) for each in found]
+
+
+def _beside(spec: SliceSpec, running: Running) -> list[SliceSpec]:
+    """Return the slices of the same instance, with this one."""
+    return [each for each in running.slices if each.instance == spec.instance]
 
 
 def _models(
@@ -271,7 +293,7 @@ def _idlest(
     """Return the name of the slice on which least is to be computed."""
     busy = decision.prediction.busy
     parts = placed_parts(asked.problem, _own(decision.plan.placement))
-    shares = [busy.get(each.name, 0.0) for each in parts]
+    shares = [busy.get(each.name, 0.0) for each in parts for _ in each.workers]
     if len(shares) != len(final):
         return final[-1][0].name
     return min(zip(shares, (spec.name for spec, _ in final), strict=True))[1]

@@ -61,14 +61,17 @@ _OnDevice = list[tuple[SliceSpec, _Here]]
 def _found(
     settings: Settings, problem: PlacementProblem, hosts: Mapping[str, str]
 ) -> tuple[dict[str, _OnDevice], list[str]]:
-    """Return the slices with models by device, and what of them was never measured."""
+    """Return the slices with models by device, and what of them was never measured. Of the slices of one
+    instance, the first stands for all."""
     device_of = {name: device for device, name in hosts.items()}
     found: dict[str, _OnDevice] = {device: [] for device in hosts}
     unknown: list[str] = []
+    instances: set[tuple[str, str]] = set()
     for each in settings.slices:
         device = device_of.get(each.device)
-        if device is None:
+        if device is None or (each.instance and (device, each.instance) in instances):
             continue
+        instances.add((device, each.instance))  # its workers are one slice of the placement
         kind = problem.pool_of[device].kind
         here: _Here = []
         for model in settings.models:
@@ -103,17 +106,18 @@ def _filled_slots(problem: PlacementProblem, device: str, found: _OnDevice) -> t
 
 
 def _option(demand: Demand, kind: str, spec: SliceSpec, variant: str) -> Option | None:
-    """Return the option that its worker runs: one batch at a time, or the least that was measured."""
-    found = [
-        each
-        for each in demand.options
-        if (each.kind, each.share, each.variant) == (kind, spec.share, variant)
-    ]
-    return min(found, key=lambda each: each.streams, default=None)
+    """Return the option that its workers run, None if it was never measured."""
+    asked = kind, spec.share, variant
+    return next(
+        (each for each in demand.options if (each.kind, each.worker_share, each.variant) == asked), None
+    )
 
 
 def _slot(spec: SliceSpec, here: _Here) -> Slot:
-    return Slot(spec.share, tuple(PlacedReplica(demand.model, option, 1, 0.0) for demand, option in here))
+    return Slot(
+        spec.share.with_processes(1),
+        tuple(PlacedReplica(demand.model, option, 1, 0.0) for demand, option in here),
+    )
 
 
 def _filled(slot: Slot, here: _Here, others: list[Slot]) -> Slot:
@@ -131,6 +135,6 @@ def _filled(slot: Slot, here: _Here, others: list[Slot]) -> Slot:
     return replace(
         slot,
         residents=tuple(
-            replace(each, capacity=each.option.streams * each.rows * 1e6 / cycle_us) for each, _ in chosen
+            replace(each, capacity=each.option.processes * each.rows * 1e6 / cycle_us) for each, _ in chosen
         ),
     )

@@ -1,6 +1,7 @@
 """What a placement is asked to carry: each model's rate, SLO, and the ways to run it that were measured."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from router.settings import Settings
 from router.simulate.traffic import SimulateRequestError
@@ -77,17 +78,20 @@ def _option(model: ServedModel, profile: Profile, neighbours: "Neighbours") -> O
     fitting = [each for each, us in curve if us <= model.slo_us / 2]
     batch = max(fitting, default=rows[0])
     pressure, sensitivity = neighbours.of(Tenant(model.name, profile.variant, profile.share, batch, size))
+    processes = profile.share.processes
+    alone = carried(latency, model.own.slo_us, model.spec.batch_max, size)
+    held_bytes = profile.process_bytes + max(each.activation_bytes for each in profile.points)
     return Option(
         kind=profile.device_kind,
-        share=profile.share,
+        share=profile.share.with_processes(1),
         variant=profile.variant,
         curve=curve,
-        memory_bytes=profile.process_bytes + max(each.activation_bytes for each in profile.points),
+        memory_bytes=processes * held_bytes,
         load_us=profile.load_us + profile.warm_us,
-        streams=profile.streams,
+        processes=processes,
         pressure=pressure,
         sensitivity=sensitivity,
-        profiled=carried(latency, model.own.slo_us, model.spec.batch_max, size),
+        profiled=alone and replace(alone, rate=processes * alone.rate),
     )
 
 

@@ -13,7 +13,7 @@ placement, before, plan
                   what is to be from now on (or would be, if it held), what is in place, what was found
                   where that stays instead (else null): by device a list of slices, each with share
                   (KIND:AMOUNT), start (MIG's memory slice or null), residents: model, variant, rows (of a
-                  batch), streams, batch_ms (without neighbours), capacity_rows_per_s, profiled_capacity
+                  batch), processes, batch_ms (without neighbours), capacity_rows_per_s, profiled_capacity
                   (rows_per_s, batch_rows: alone, two batches within the SLO; null where none fits)
 models            by name: asked_rows_per_s, rate_rows_per_s (with the reserve), slo_ms, variants,
                   replicas, capacity_rows_per_s, short_rows_per_s, headroom, domains, domains_min,
@@ -87,7 +87,7 @@ def _resident(resident: PlacedReplica) -> dict[str, Any]:
         "model": resident.model,
         "variant": resident.option.variant,
         "rows": resident.rows,
-        "streams": resident.option.streams,
+        "processes": resident.option.processes,
         "batch_ms": resident.option.latency_us(resident.rows) / 1000,
         "capacity_rows_per_s": resident.capacity,
         "profiled_capacity": profiled and {"rows_per_s": profiled.rate, "batch_rows": profiled.rows},

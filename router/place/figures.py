@@ -125,7 +125,7 @@ def _key(slot: Slot, placed: bool = True) -> tuple[object, ...]:
     """Return a key that is equal if people see no difference, capacities to six digits. MIG slots are ordered
     by position, others by share, the larger first."""
     inside = tuple(
-        (each.model, each.option.variant, each.option.streams, each.rows, f"{each.capacity:.6g}")
+        (each.model, each.option.variant, each.option.processes, each.rows, f"{each.capacity:.6g}")
         for each in slot.residents
     )
     return (slot.start if placed else -1, -slot.share.amount, str(slot.share), inside)

@@ -6,10 +6,12 @@ from dataclasses import dataclass, replace
 from router.place.applying import Running, as_running
 from router.place.asked import PlacementTask
 from router.place.fleet import CPU
+from router.place.lost_parts import lost_part
 from router.place.standing import hosts_of
 from router.settings.problems import unknown_name
 from router.simulate.traffic import SimulateRequestError
 from serving.planning.remaining import Outage, remaining
+from serving.policy.placement.geometry import Layout
 from serving.policy.placement.problem import Parts
 from serving.specs import Share, SliceSpec
 
@@ -63,6 +65,7 @@ def left(asked: PlacementTask, running: Running, outages: Outages) -> tuple[Plac
         )
     slices = {each.name: each for each in running.slices}
     _check(outages, running, slices)
+    outages = replace(outages, lost=_with_instances(outages.lost, slices))
     failing = {
         (_kind(asked, share), model, share)
         for model, place in outages.failing
@@ -79,13 +82,21 @@ def left(asked: PlacementTask, running: Running, outages: Outages) -> tuple[Plac
 def _lost(
     asked: PlacementTask, hosts: Mapping[str, str], slices: dict[str, SliceSpec], outages: Outages
 ) -> Outage:
-    """Return the outage that the lost slices cause: their cores, and their GPUs as a whole.
+    """Return the outage that the lost slices cause: their cores, and their parts of GPUs.
 
     Raises SimulateRequestError if all cores are lost and nothing else can take their place.
     """
     gone = {slices[name].device for name in outages.lost}
-    devices = {device for device, host in hosts.items() if host in gone and host != CPU}
-    amounts: dict[str, float] = {}
+    devices, amounts, instances = set[str](), dict[str, float](), dict[str, Layout]()
+    for device in (device for device, host in hosts.items() if host in gone and host != CPU):
+        there = [each for each in slices.values() if each.device == hosts[device]]
+        part = lost_part(asked.problem.pool_of[device].division, there, outages.lost)
+        if part is None:
+            devices.add(device)
+        elif isinstance(part, float):
+            amounts[device] = part
+        else:
+            instances[device] = part
     for device in (device for device, host in hosts.items() if host == CPU and CPU in gone):
         division, amount = asked.problem.pool_of[device].division, _lost_cores(slices, outages.lost)
         if isinstance(division, Parts) and amount >= division.total:
@@ -93,7 +104,15 @@ def _lost(
                 raise SimulateRequestError(f"all cores of {device} are lost with {', '.join(outages.lost)}")
             devices.add(device)
         amounts[device] = float(amount)
-    return Outage(devices, amounts)
+    return Outage(devices, amounts, instances)
+
+
+def _with_instances(lost: Sequence[str], slices: Mapping[str, SliceSpec]) -> tuple[str, ...]:
+    """Return the lost slices, and the other processes of their MIG instances: an instance is planned as a
+    whole."""
+    instances = {(slices[name].device, slices[name].instance) for name in lost if slices[name].instance}
+    beside = (name for name, each in slices.items() if (each.device, each.instance) in instances)
+    return tuple(dict.fromkeys((*lost, *beside)))
 
 
 def _kind(asked: PlacementTask, share: Share) -> str:

@@ -18,8 +18,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9._-]*/[A-Za-z0-9/._-]*")  # what YAML takes for 
 def as_settings(asked: PlacementTask, placement: Placement) -> str | None:
     """Return `slices:`, and `path` and `slices` of each model in it. All other settings stay.
 
-    Return None if settings cannot say it: devices that are not this machine's, parts of cores, several
-    batches at once (a worker runs one), no slice at all.
+    Return None if settings cannot say it: devices that are not this machine's, parts of cores, no slice at
+    all.
     """
     slots = own_slots(asked, placement)
     if not slots:
@@ -73,15 +73,16 @@ class _FreeNames(dict[str, Iterator[str]]):
 
 
 def _workable(slot: Slot, device: str) -> bool:
-    """Return whether a worker can have the slot: whole cores of a CPU, or any share of a GPU."""
+    """Return whether workers can have the slot: whole cores of a CPU, or any share of a GPU."""
     able = device != CPU or (slot.share.kind == "cores" and slot.share.amount.is_integer())
-    return able and bool(slot.residents) and all(each.option.streams == 1 for each in slot.residents)
+    return able and bool(slot.residents) and (slot.processes == 1 or slot.share.kind == "mig")
 
 
 def _slice_line(name: str, device: str, slot: Slot) -> str:
     carried = ", ".join(f"{each.model} {each.capacity:,.0f} rows/s" for each in slot.residents)
     if device != CPU:
         what = f'device: "{device}", share: "{slot.share}"'
+        what += f", processes: {slot.processes}" if slot.processes > 1 else ""
         return f"  - {{name: {name}, {what}}}  # carries {carried}"
     cores = int(slot.share.amount)
     threads = f", threads: {cores}" if cores > 1 else ""

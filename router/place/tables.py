@@ -145,8 +145,8 @@ def _starts(layout: Layout, slots: Sequence[Slot]) -> str:
 def _resident(resident: PlacedReplica, asked: float) -> tuple[str, str, str, str, str]:
     option = resident.option
     name = f"{resident.model} {option.variant}".rstrip()
-    if option.streams > 1:
-        name += f" ({option.streams} at once)"
+    if option.processes > 1:
+        name += f" ({option.processes} processes)"
     part = resident.capacity / asked if asked > 0 else nan
     profiled = capacity.rows_per_s(option.profiled.rate) if option.profiled else numbers.NONE
     return name, f"{resident.rows:,}", numbers.rate(resident.capacity), profiled, words.ratio(part)

@@ -18,16 +18,14 @@ class MeasureRequestError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One profile to be measured: `streams` batches at once on that share."""
+    """One profile to be measured."""
 
     model: ModelSpec
     variant: str
     share: Share
-    streams: int
 
     def __str__(self) -> str:
-        several = f", {self.streams} at once" if self.streams > 1 else ""
-        return f"{self.model.name} {self.variant} on {self.share}{several}"
+        return f"{self.model.name} {self.variant} on {self.share}"
 
 
 def find_model(text: str) -> ModelSpec:

@@ -11,6 +11,7 @@ from serving.profile.device import device_kind, gpu_kind, processor_name
 from serving.runtime.slicing.choice import VisibleDevice, device_actuator, device_named
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.health import GpuReader, used_bytes
+from serving.runtime.slicing.inside import InstanceProcesses
 from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
 from serving.specs import Share, SliceSpec
 
@@ -106,12 +107,15 @@ class MeasuredDevice:
         )
 
     def actuator(self, share: Share) -> Actuator | None:
-        """Return the actuator that makes slices of that share real.
+        """Return the actuator that makes slices of that share real. One of several processes is open already.
 
         Returns None on a CPU, as workers go to their cores by themselves. Raises SlicingError if the GPU has
         no such shares.
         """
-        return None if self.visible is None else device_actuator(share.kind, self.visible, self.inventory)
+        if self.visible is None:
+            return None
+        found = device_actuator(share.kind, self.visible, self.inventory)
+        return InstanceProcesses(found, share) if share.processes > 1 else found
 
 
 def device(name: str) -> MeasuredDevice:

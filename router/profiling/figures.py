@@ -60,7 +60,7 @@ class ShareFigures:
 
 @dataclass(frozen=True, slots=True)
 class ShareScaling:
-    """One variant on shares of one kind, of ascending amounts, with one number of streams, at one size.
+    """One variant on shares of one kind, of ascending amounts, with one number of processes, at one size.
 
     `knee`: None where there is only one share, or where no batch is within the latency.
     """
@@ -94,7 +94,7 @@ def _families(profiles: Sequence[Profile]) -> Iterator[list[Profile]]:
     for profile in profiles:
         size, place = max(point.size for point in profile.points), 0
         while True:
-            family = families.setdefault((profile.share.kind, profile.streams, size, place), [])
+            family = families.setdefault((profile.share.kind, profile.share.processes, size, place), [])
             if all(each.share.amount != profile.share.amount for each in family):
                 family.append(profile)
                 break

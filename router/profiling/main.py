@@ -20,10 +20,9 @@ from router.report.output import console, unwritable
 from serving.profile.store import ProfileStore
 from serving.runtime.bench import BenchError
 from serving.runtime.slicing.contract import SlicingError
-from serving.specs import ModelSpec
+from serving.specs import PROCESS_COUNT_MAX, ModelSpec
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
-PROCESSES_MAX = 16
 ROWS_MAX = 1 << 16
 
 
@@ -88,10 +87,14 @@ def _targets(
     """Return the targets by share first: what is placed on small shares is known soonest."""
     texts = [text.strip() for text in options.shares.split(",") if text.strip()]
     shares = tuple(dict.fromkeys(place.share(text) for text in texts)) or place.default_shares
-    streams = find_numbers("--processes", options.processes, PROCESSES_MAX)
-    return [
-        Target(model, variant, share, count) for share in shares for count in streams for variant in variants
-    ]
+    counts = find_numbers("--processes", options.processes, PROCESS_COUNT_MAX)
+    if counts != (1,) and (other := next((each for each in shares if each.kind != "mig"), None)):
+        raise MeasureRequestError(
+            f"--processes: got {options.processes} with {other}; several processes share a MIG instance, "
+            "such as --shares mig:2g.35gb"
+        )
+    several = dict.fromkeys(share.with_processes(count) for share in shares for count in counts)
+    return [Target(model, variant, share) for share in several for variant in variants]
 
 
 def _manner(options: ProfileOptions) -> Manner:
@@ -123,7 +126,7 @@ async def _measure(
     measurer = Measurer(place, store, _manner(options), console.print)
     if options.few is not None:
         for variant in dict.fromkeys(target.variant for target in targets):
-            here = [target for target in targets if target.variant == variant and target.streams == 1]
+            here = [target for target in targets if target.variant == variant and target.share.processes == 1]
             await predict_rest(measurer, store, here, options.few, console.print)
         return
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())

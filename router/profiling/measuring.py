@@ -104,7 +104,7 @@ class Measurer:
         """Return the profile already measured for the target's present build."""
         found = self._store.read_set(self._device.kind, target.model.name, target.variant)
         for profile in found.profiles if found and not self._manner.again else ():
-            same = (profile.share, profile.streams) == (target.share, target.streams)
+            same = profile.share == target.share
             if same and profile.measured and profile.origin.build == _build(target):
                 return profile
         return None
@@ -130,7 +130,7 @@ class Measurer:
             raise NoisyError(
                 f"{used}: figures measured beside it are worth nothing. Stop it, or --allow-noise"
             )
-        slices = self._device.slices(target.share, target.streams)
+        slices = self._device.slices(target.share, target.share.processes)
         async with opened(self._device, slices) as (bench, actuator):
             names = [each.name for each in slices]
             costs = [await bench.load(name, target.model, target.variant) for name in names]
@@ -161,7 +161,7 @@ class Measurer:
             model.batch_max, model.sizes, longest_us, manner.point_us, rows, manner.full
         )
         share = str(target.share).replace(":", "-")
-        name = f"{model.name}.{target.variant}.{share}.{target.streams}.part"
+        name = f"{model.name}.{target.variant}.{share}.part"
         path = self._store.folder / LOCAL / self._device.kind / name
         work = Work(target, _build(target), exploration, path)
         if manner.again:
@@ -195,7 +195,7 @@ class Measurer:
         origin = self.origin(work.build, work.spent, work.steadiness.spread)
         return Profile(
             target.model.name, target.variant, self._device.kind, work.exploration.points(), loaded.load_us,
-            loaded.memory_bytes, "", target.streams, target.share, loaded.warm_us, origin,
+            loaded.memory_bytes, "", target.share, loaded.warm_us, origin,
             loaded.import_bytes,
         )  # fmt: skip
 
@@ -217,7 +217,7 @@ async def opened(
     device: MeasuredDevice, slices: Sequence[SliceSpec]
 ) -> AsyncIterator[tuple[Bench, Actuator | None]]:
     """Yield a worker on each of the slices, which have one kind of share, and what made the shares real."""
-    actuator = device.actuator(slices[0].share)
+    actuator = await asyncio.to_thread(device.actuator, slices[0].share)
     if actuator is None:
         async with bench_of(slices) as bench:
             yield bench, None

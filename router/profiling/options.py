@@ -49,7 +49,7 @@ class ProfileOptions:
         str,
         typer.Option(
             metavar="COUNT,...",
-            help="Processes that compute at once on the share; the profile keeps them as streams.",
+            help="Processes that compute at once in a MIG instance; each number is a share of its own.",
             rich_help_panel=_WHAT,
         ),
     ] = "1"

@@ -25,13 +25,12 @@ Course = tuple[Sequence[float], Sequence[float]]
 
 def throughput_by_batch(scaling: ShareScaling) -> Plot:
     """Draw rows a second over rows of a batch, a line for each share."""
-    streams = scaling.surface.streams
     marks: list[Mark] = []
     for share, colour in _shown(scaling):
-        dots = [_rate(share, point.rows, 1e6 * streams * point.rows / point.p50_us, colour, _rows(point.rows))
+        dots = [_rate(share, point.rows, 1e6 * point.rows / point.p50_us, colour, _rows(point.rows))
                 for point in share.points]  # fmt: skip
         rows, latency_ms = _fitted(scaling, share)
-        rates = [1000 * streams * each / ms for each, ms in zip(rows, latency_ms, strict=True)]
+        rates = [1000 * each / ms for each, ms in zip(rows, latency_ms, strict=True)]
         marks += [Line(rows, rates, colour, _name(share)), *dots]
     marks += [_mark(batch.rows, batch.throughput, name, "rows/s") for batch, name in _chosen(scaling)]
     y = Axis(0, 1.05 * _highest(marks), "rows per second")

@@ -53,7 +53,7 @@ def others(store: ProfileStore, kind: str, targets: Sequence[Target]) -> list[Pr
         for found in store.sets(kind)
         if (found.model, found.variant) != own
         for profile in found.profiles
-        if profile.share in shares and profile.streams == 1 and profile.measured
+        if profile.share in shares and profile.measured
     ]
 
 

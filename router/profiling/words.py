@@ -58,8 +58,8 @@ def predicted(measured: ShareFigures) -> str:
 
 def name(scaling: ShareScaling) -> str:
     """Return the variant, and what sets it apart from itself measured otherwise."""
-    streams = scaling.surface.streams
-    return f"{scaling.variant} ({streams} batches at once)" if streams > 1 else scaling.variant
+    processes = scaling.shares[0].share.processes
+    return f"{scaling.variant} (one of {processes} processes)" if processes > 1 else scaling.variant
 
 
 def sentence(scaling: ShareScaling, slo_us: int) -> str:

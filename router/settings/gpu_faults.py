@@ -7,9 +7,10 @@ from typing import Final
 
 from router.settings.problems import one_of
 from serving.policy.placement.geometry import Geometry, arrangements, known_geometry
-from serving.policy.placement.mps import NEWEST_CUDA, clients_max, has_partitions
+from serving.policy.placement.mps import NEWEST_CUDA, clients_max
 from serving.profile.device import gpu_kind
 from serving.runtime.slicing.inventory import ComputeMode, Gpu, Inventory
+from serving.runtime.slicing.kinds import chunks, kind_fault
 from serving.specs import Share
 
 _BY_MPS: Final = ("mps", "sm")
@@ -33,20 +34,14 @@ def faults(name: str, gpu: Gpu, shares: Sequence[Share], inventory: Inventory, r
     `name`: of the GPU in the settings; `recut`: whether MIG instances may be made.
     """
     kind = shares[0].kind
-    if kind == "mig" and not gpu.mig:
-        yield (
-            f"{name} is not in MIG mode; end all of its processes and run "
-            f"`nvidia-smi -i {gpu.index} -mig 1` as root, or ask for another share"
-        )
+    if problem := kind_fault(name, kind, gpu, inventory.cuda):
+        yield problem
     elif kind == "mig":
         yield from _instance_faults(name, gpu, [share.profile for share in shares], recut)
-    elif gpu.mig:
-        yield (
-            f"{name} is in MIG mode, so its shares are instances; expected share: mig:PROFILE, or "
-            f"`nvidia-smi -i {gpu.index} -mig 0` as root"
-        )
-    if kind == "sm":
-        yield from _chunk_faults(name, gpu, shares, inventory)
+    elif kind == "sm":
+        there, wanted = chunks(gpu, inventory.cuda), sum(share.amount for share in shares)
+        if wanted > there:
+            yield f"{name} has {there} chunks of multiprocessors; the slices ask for {wanted:g}"
     yield from _mode_faults(name, gpu, kind, len(shares))
 
 
@@ -77,15 +72,6 @@ def _mode_faults(name: str, gpu: Gpu, kind: str, count: int) -> Iterator[str]:
             f"{name} has an exclusive compute mode, so one worker may use it, and {count} slices ask for it"
         )
         yield f"{what}; {cure}, or ask for mps: shares"
-
-
-def _chunk_faults(name: str, gpu: Gpu, shares: Sequence[Share], inventory: Inventory) -> Iterator[str]:
-    if not has_partitions(inventory.cuda):
-        yield f"{name}: sm: shares need CUDA 13.1 and an Ampere or later; expected mps: shares"
-    elif gpu.sms is not None and gpu.chunk_sms is not None:
-        chunks, wanted = gpu.sms // gpu.chunk_sms, sum(share.amount for share in shares)
-        if wanted > chunks:
-            yield f"{name} has {chunks} chunks of multiprocessors; the slices ask for {wanted:g}"
 
 
 def _instance_faults(name: str, gpu: Gpu, wanted: Sequence[str], recut: bool) -> Iterator[str]:

@@ -4,6 +4,7 @@ An entry means GPUs of this machine, or rehearsed devices of `devices:`, which n
 """
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ _RECUT: Final = ("mig", "recut")
 _PIPES: Final = "CUDA_MPS_PIPE_DIRECTORY"
 _PIPES_DEFAULT: Final = "/tmp/nvidia-mps"  # noqa: S108  # NVIDIA's
 _NAMED: Final = ("gpu-", "GPU-", "MIG-")
+_AUTO: Final = re.compile(r"(mig:? ?)?auto")
 _SHARES: Final = "whole, time, mps:30 (per cent), sm:16 (chunks) or mig:2g.35gb (an instance)"
 
 
@@ -61,8 +63,15 @@ def read_share(findings: Findings, loc: Loc, text: str | None) -> Share | None:
     try:
         return share_of(text)
     except ValueError:
-        findings.add((*loc, "share"), fault("no share of a GPU", text, _SHARES))
+        findings.add((*loc, "share"), fault("no share of a GPU", text, _expected(text)))
         return None
+
+
+def _expected(text: str | None) -> str:
+    """Return the right shares, or the way to one if a layout is to be chosen."""
+    if _AUTO.fullmatch(text or ""):
+        return "an instance such as mig:2g.35gb: `penstock place` chooses the layout and prints the slices"
+    return _SHARES
 
 
 def share_of(text: str | None) -> Share:

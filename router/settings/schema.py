@@ -38,7 +38,7 @@ from router.settings.problems import fault
 from serving.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
 from serving.rehearsal import EXACT
-from serving.specs import DIVISIONS, ISOLATE, TIME_UNITS, BatchingSpec
+from serving.specs import DIVISIONS, ISOLATE, PROCESS_COUNT_MAX, TIME_UNITS, BatchingSpec
 from serving.tensor import ANY, DATATYPES
 
 TENANT_COUNT_MAX = 64
@@ -52,9 +52,6 @@ DEVICE_COUNT_MAX = 100_000
 
 SLICE_COUNT_MAX = 1024
 """Slices of an entry: each is a process."""
-
-PROCESS_COUNT_MAX = 48
-"""Processes in one MIG instance: the clients of its MPS daemon."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
 LOG_FORMATS = ("text", "json")

@@ -17,8 +17,8 @@ from router.settings.gpus import (
 from router.settings.prices import Prices, machine_kind, share_price, slice_price
 from router.settings.problems import Loc, fault, shown
 from router.settings.rehearsal import check_layouts
-from router.settings.schema import PROCESS_COUNT_MAX, SLICE_COUNT_MAX, SliceSection
-from serving.specs import Share, SliceSpec
+from router.settings.schema import SLICE_COUNT_MAX, SliceSection
+from serving.specs import PROCESS_COUNT_MAX, Share, SliceSpec
 
 Cores = int | tuple[int, ...] | None
 """What a slice asks for: a count, named cores, or None for no pinning."""
@@ -130,6 +130,10 @@ def _gpu_slices(
     share, text = read_share(findings, loc, section.share), section.device or ""
     devices = sliced_devices(findings, loc, text)
     if share is None or not devices:
+        return []
+    if share.processes > 1:
+        expected = f"share: {share.with_processes(1)} beside processes: {share.processes}"
+        findings.add((*loc, "share"), fault("processes in the share", section.share, expected))
         return []
     if section.processes > 1 and share.kind != "mig":
         message = f"{section.processes} processes in a share of kind {share.kind}"

@@ -140,7 +140,7 @@ class Measuring:
         replica.profile = Profile(
             replica.model, replica.variant, replica.device_kind, replica.sweep.points(),
             replica.load_us, replica.memory_bytes, "measured by this gateway",
-            1 if replica.profile is None else replica.profile.streams, record.spec.share,
+            record.spec.share,
             import_bytes=(replica.profile.import_bytes or 0) if replica.profile else 0,
         )  # fmt: skip
         self._observed.learn(record.spec, replica.profile)

@@ -41,6 +41,12 @@ class Placed:
         """Its residents'."""
         return tuple(each.model for each in self.slot.residents)
 
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """The names of its workers: its own, or one of each process of an instance."""
+        count = self.slot.processes
+        return (self.name,) if count == 1 else tuple(f"{self.name}*{n}" for n in range(1, count + 1))
+
 
 @dataclass(frozen=True, slots=True)
 class PlacementPart:
@@ -54,7 +60,8 @@ class PlacementPart:
     def work(self, rates: Mapping[str, float]) -> float:
         """Return what it takes to simulate it, in looks at a slice; `rates`: requests a second by model."""
         requests = sum(rates.get(model, 0.0) * share for model, share in self.kept.items())
-        return requests * self.seconds * (_SLICES_A_REQUEST + len(self.slices))
+        workers = sum(len(each.workers) for each in self.slices)
+        return requests * self.seconds * (_SLICES_A_REQUEST + workers)
 
 
 def placed(problem: PlacementProblem, placement: Placement) -> list[Placed]:
@@ -165,7 +172,7 @@ def _fitted(
         return shorter
     # work is a share of the rate times (_SLICES_A_REQUEST + that share of the slices)
     requests = sum(rates.get(model, 0.0) for model in part.kept) * shorter.seconds
-    slices = len(part.slices)
+    slices = sum(len(each.workers) for each in part.slices)
     half = _SLICES_A_REQUEST / (2 * slices)
     return _thinned(shorter, sqrt(half * half + work_max / (requests * slices)) - half)
 

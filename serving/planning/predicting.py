@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import nan
+from statistics import fmean
 
 import numpy as np
 
@@ -65,10 +66,10 @@ def predict(
 ) -> Prediction:
     """Return what becomes of independent clients' requests (Poisson) at the asked rates, without the reserve.
 
-    Each slice is one of the simulator's; a resident's batches take what was measured for rows of the largest
-    size, as much longer as its neighbours slow it down, with 5 % of noise. How long it goes on, and what is
-    simulated of a large fleet: `parts.cut`. A model without a replica has nothing in time. The same seed
-    gives the same prediction.
+    Each worker of a slice is a slice of the simulator. A resident's batches take what was measured for rows
+    of the largest size, as much longer as its neighbours slow it down, with 5 % of noise. How long it goes
+    on, and what is simulated of a large fleet: `parts.cut`. A model without a replica has nothing in time.
+    The same seed gives the same prediction.
     """
     rates = {name: rate.requests for name, rate in task.rates.items()}
     parts, left_out = cut(task.problem, placement, rates, seconds)
@@ -110,7 +111,8 @@ def _play(
             share = part.kept[model.name]
             counted = figures(columns, number, len(model.slices), span)
             models[model.name] = _foretold(counted, part.seconds, share)
-    busy |= dict(zip(site.slices, busy_slices(columns, len(site.slices), span), strict=True))
+    shares = dict(zip(site.slices, busy_slices(columns, len(site.slices), span), strict=True))
+    busy |= {each.name: fmean(shares[name] for name in each.workers) for each in part.slices}
 
 
 def _foretold(found: RunFigures, seconds: float, share: float) -> Foretold:
@@ -126,7 +128,7 @@ def _site(task: PlanningTask, part: PlacementPart) -> Site:
     served = []
     for model in task.models:
         if model.name in part.kept and model.name in task.rates:
-            names = tuple(each.name for each in part.slices if model.name in each.models)
+            names = tuple(name for each in part.slices if model.name in each.models for name in each.workers)
             variant = model.answering_variant
             alone = replace(
                 model, slices=names, variants=(variant,), default_variant=variant,
@@ -135,8 +137,9 @@ def _site(task: PlanningTask, part: PlacementPart) -> Site:
             served.append(alone)
     latencies: dict[tuple[Option, float], Latency] = {}  # those of equal replicas are one
     residents = tuple(
-        SiteReplica(each.name, resident.model, resident.option.variant, latency, resident.option.load_us)
+        SiteReplica(name, resident.model, resident.option.variant, latency, resident.option.load_us)
         for each in part.slices
+        for name in each.workers
         for resident, slowdown in zip(each.slot.residents, each.slowdowns, strict=True)
         for latency in [_latency(resident, slowdown, latencies)]
     )
@@ -152,7 +155,7 @@ def _latency(resident: PlacedReplica, slowdown: float, known: dict[tuple[Option,
         known[key] = Latency(
             Profile(
                 resident.model, option.variant, option.kind, points,
-                option.load_us, option.memory_bytes, streams=option.streams, share=option.share,
+                option.load_us, option.memory_bytes, share=option.share,
             )
         )  # fmt: skip
     return known[key]

@@ -2,7 +2,8 @@
 
 The driver reports faults as XIDs. NVIDIA's "XID Errors" catalogue says whose fault each one is and what cures
 it. After an error of an application that must be restarted. After an error of the memory, of a link or of the
-board the GPU must be reset, which its operator does.
+board the GPU must be reset, which its operator does. Until then NVML may well read as if all were good, so a
+GPU is used again only after a sign that it was reset, and a quiet time.
 """
 
 from collections.abc import Collection, Mapping
@@ -40,6 +41,11 @@ NOTED_XIDS: Final[Mapping[int, str]] = {
 """XIDs that need no cure now. 63 takes effect at the next reset; a fault that matters brings 48, 94 or 95."""
 
 
+QUIET_US: Final = 60_000_000
+"""How long a GPU has to read without a fault after a sign that it was reset, until slices use it again."""
+_QUIET: Final = f"{QUIET_US / 1e6:g} s"
+
+
 @dataclass(frozen=True, slots=True)
 class Xid:
     """A fault that the driver reported. `instance`: the UUID of its MIG device, "" for the whole GPU."""
@@ -54,7 +60,8 @@ class GpuReading:
 
     `lost`: it has fallen off the bus. `xids`: since the reading before; None if the driver reports none.
     `uncorrected`: ECC errors since the driver loaded. `throttled`: why its clocks are lowered.
-    `process_bytes`: the memory that each process holds there, by pid.
+    `process_bytes`: the memory that each process holds there, by pid. `needs_reset`: whether the driver asks
+    for a reset of it.
     """
 
     uuid: str
@@ -74,17 +81,21 @@ class GpuReading:
     energy_j: float | None = None
     temperature_c: int | None = None
     process_bytes: Mapping[int, int] = field(default_factory=dict)
+    needs_reset: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class GpuStanding:
-    """What was found of a GPU until now. `cordoned`: why no slice may use it, "" if slices may."""
+    """What was found of a GPU until now. `cordoned`: why no slice may use it, "" if slices may. `calm_us`:
+    since when it reads without a fault after a sign that it was reset, None if there was none."""
 
     cordoned: str = ""
     lost: bool = False
     throttled: tuple[str, ...] = ()
     rows_pending: bool = False
     uncorrected: int | None = None
+    needs_reset: bool | None = None
+    calm_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,30 +133,54 @@ class Note:
 Verdict = EndWorkers | Cordon | Uncordon | Note
 
 
-def judge(standing: GpuStanding, reading: GpuReading) -> tuple[GpuStanding, tuple[Verdict, ...]]:
+def judge(standing: GpuStanding, reading: GpuReading, now_us: int) -> tuple[GpuStanding, tuple[Verdict, ...]]:
     """Return what is known of a GPU after a reading, and the verdicts that follow from it.
 
-    A GPU that was lost is used again once it answers. Only a reset cures another fault: its cordon stays.
+    A cordoned GPU is used again after QUIET_US without a fault, which begin with a sign that it was reset.
     """
     name, uuid = f"GPU {reading.index}", reading.uuid
     if reading.lost:
         reason = f"{name} has fallen off the bus; restart the machine"
         found: tuple[Verdict, ...] = () if standing.cordoned else (Cordon(uuid, reason),)
-        return replace(standing, lost=True, cordoned=standing.cordoned or reason), found
+        return replace(standing, lost=True, calm_us=None, cordoned=standing.cordoned or reason), found
     verdicts: list[Verdict] = []
-    cordoned = standing.cordoned
-    if standing.lost:
-        cordoned = ""
+    cordoned, calm_us = standing.cordoned, standing.calm_us
+    if fault := _fault(standing, reading):
+        reason, calm_us = f"{name}: {fault}; reset it with `nvidia-smi -i {reading.index} -r`", None
+        if not cordoned:
+            verdicts.append(Cordon(uuid, reason))
+        cordoned = reason if standing.lost else cordoned or reason
+    elif cordoned and calm_us is None and _was_reset(standing, reading):
+        calm_us = now_us
+        verdicts.append(Note(uuid, f"{name} reads without a fault; slices use it again after {_QUIET}"))
+    elif calm_us is not None and now_us - calm_us >= QUIET_US:
+        cordoned, calm_us = "", None
         verdicts.append(Uncordon(uuid))
-    fault = _fault(standing, reading)
-    if fault and not cordoned:
-        cordoned = f"{name}: {fault}; reset it with `nvidia-smi -i {reading.index} -r`"
-        verdicts.append(Cordon(uuid, cordoned))
     if not cordoned:
         verdicts += _of_applications(reading)
     verdicts += [Note(uuid, f"{name}: {text}") for text in _notes(standing, reading)]
-    after = GpuStanding(cordoned, False, reading.throttled, reading.rows_pending, reading.uncorrected)
+    after = GpuStanding(
+        cordoned, False, reading.throttled, reading.rows_pending, reading.uncorrected, reading.needs_reset,
+        calm_us,
+    )  # fmt: skip
     return after, tuple(verdicts)
+
+
+def obstacle(reading: GpuReading) -> str:
+    """Return the fault that a GPU has at this moment, whatever was before; "" if it can be used."""
+    if reading.lost:
+        return "it has fallen off the bus"
+    if reading.needs_reset:
+        return "its driver asks for a reset"
+    return "a faulty row of its memory could not be replaced" if reading.rows_failed else ""
+
+
+def _was_reset(standing: GpuStanding, reading: GpuReading) -> bool:
+    """Return whether a GPU without a fault shows that it was reset: it was away, its driver counts errors
+    anew, or its driver does not ask for a reset any more."""
+    before, now = standing.uncorrected, reading.uncorrected
+    anew = before is not None and now is not None and now < before
+    return standing.lost or anew or (standing.needs_reset is True and reading.needs_reset is False)
 
 
 def _fault(standing: GpuStanding, reading: GpuReading) -> str:

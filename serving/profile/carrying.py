@@ -33,17 +33,15 @@ def carried(
     of `size`; None where not one row is computed within half of it. `factor`: what batches take over the
     profile."""
     fitting = min(latency.rows_in(slo_us * FITTING / factor, size), latency.rows_measured(size), rows_max)
-    return most(1, fitting, lambda rows: latency.predict_us(rows, size) * factor, latency.streams)
+    return most(1, fitting, lambda rows: latency.predict_us(rows, size) * factor)
 
 
-def most(
-    least: int, fitting: int, took_us: Callable[[int], float], streams: int = 1
-) -> ProfiledCapacity | None:
+def most(least: int, fitting: int, took_us: Callable[[int], float]) -> ProfiledCapacity | None:
     """Return the batch of `least` to `fitting` rows that carries most; None where there is none."""
     best: ProfiledCapacity | None = None
     for rows in range(least, fitting + 1):
         latency_us = took_us(rows)
-        rate = streams * rows * 1e6 / latency_us
+        rate = rows * 1e6 / latency_us
         if best is None or rate >= best.rate * (1 - _NEAR):
             best = ProfiledCapacity(rows, latency_us, rate)
     return best

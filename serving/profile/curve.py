@@ -80,8 +80,7 @@ ONE_CORE = Share("cores", 1.0)
 class Profile:
     """Everything measured of a variant on a share of a device. Raises ValueError if there is no point.
 
-    `streams`: batches that ran at once while it was measured, and may again. The workers here compute one
-    batch at a time and measure so. More comes only from a profile that was measured elsewhere and says so.
+    On a share of several processes (`mig:2g.35gb*3`) the latencies are of one of them, while all compute.
     `load_us` and `warm_us`: what loading took, and what its first runs took. `memory_bytes`: what the loaded
     variant holds. `import_bytes`: what its code's imports hold beside, once a process. None: a profile of
     before they were counted apart; its `memory_bytes` may be the sum of both.
@@ -94,7 +93,6 @@ class Profile:
     load_us: int = 0
     memory_bytes: int = 0
     source: str = ""  # the file, for people
-    streams: int = 1
     share: Share = ONE_CORE
     warm_us: int = 0
     origin: Origin = UNKNOWN

@@ -22,7 +22,6 @@ from serving.profile.profiles import ProfileSet
 from serving.specs import Share
 
 SCHEMA = 2
-STREAMS_MAX = 128  # grids that a device can run at once (CUDA C++ Programming Guide, 17.2)
 _ORIGIN_TEXTS = ("measured", "command", "build", "imported")
 _ORIGIN_NUMBERS = ("seconds", "noise", "error")
 _OPTIONAL = ("p99_us", "yardstick_us", "activation_bytes", "power_w")
@@ -46,7 +45,6 @@ def render(found: ProfileSet) -> str:
 def _share_text(profile: Profile) -> str:
     fields = {
         "share": str(profile.share),
-        "streams": profile.streams,
         "load_us": profile.load_us,
         "warm_us": profile.warm_us,
         "memory_bytes": profile.memory_bytes,
@@ -87,8 +85,8 @@ def parse(content: bytes, identity: Identity, source: str) -> ProfileSet:
         raise ValueError(f"a field is missing or of the wrong kind: {error}") from error
     if not profiles:
         raise ValueError("it has no shares")
-    if len({(each.share, each.streams) for each in profiles}) != len(profiles):
-        raise ValueError("two profiles of the same share and streams")
+    if len({each.share for each in profiles}) != len(profiles):
+        raise ValueError("two profiles of the same share")
     return ProfileSet(*identity, ()).joined(profiles)
 
 
@@ -97,14 +95,16 @@ def _profile(entry: object, identity: Identity, source: str) -> Profile:
     points = tuple(_point(point) for point in list_in(fields, "points"))
     if len({(point.size, point.rows) for point in points}) != len(points):
         raise ValueError("two points for the same rows and size")
-    streams = whole_in({"streams": 1, **fields}, "streams", STREAMS_MAX)
-    if not streams:
-        raise ValueError("streams must be at least 1: the batches that ran at once while it was measured")
+    if (streams := fields.get("streams", 1)) != 1:  # files of earlier versions have it
+        raise ValueError(
+            f"streams: got {streams!r:.40}, expected 1 or no such key: no profile is of several batches "
+            "at once any more; measure a share of several processes instead, such as mig:2g.35gb*2"
+        )
     load_us, memory_bytes = whole_in(fields, "load_us"), whole_in(fields, "memory_bytes")
     warm_us = whole_in({"warm_us": 0, **fields}, "warm_us")
     imports = whole_in(fields, "import_bytes") if "import_bytes" in fields else None
     share, origin = Share.parse(text_in(fields, "share")), parse_origin(fields.get("origin", {}))
-    return Profile(*identity, points, load_us, memory_bytes, source, streams, share, warm_us, origin, imports)
+    return Profile(*identity, points, load_us, memory_bytes, source, share, warm_us, origin, imports)
 
 
 def parse_origin(entry: object) -> Origin:

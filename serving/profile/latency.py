@@ -42,11 +42,6 @@ class Latency:
         """What it was made of."""
         return self._profile
 
-    @property
-    def streams(self) -> int:
-        """Batches at once, as in `Profile`."""
-        return self._profile.streams
-
     def predict_us(self, rows: int, size: int = 0) -> float:
         """Return the latency of a batch with a largest row of this size; non-decreasing in rows."""
         table = self._tables.get(size) or self._by_rows(size)

@@ -9,7 +9,7 @@ from serving.specs import Share
 
 @dataclass(frozen=True, slots=True)
 class ProfileSet:
-    """At most one profile for each share and number of streams, ascending."""
+    """At most one profile for each share, ascending."""
 
     model: str
     variant: str
@@ -17,8 +17,7 @@ class ProfileSet:
     profiles: tuple[Profile, ...]
 
     def of(self, share: Share) -> Profile | None:
-        """Return the profile of that share, of those the one with the fewest streams; None where there is
-        none."""
+        """Return the profile of that share; None where there is none."""
         return next((profile for profile in self.profiles if profile.share == share), None)
 
     def shares(self, kind: str) -> tuple[Share, ...]:
@@ -26,14 +25,12 @@ class ProfileSet:
         return tuple(dict.fromkeys(each.share for each in self.profiles if each.share.kind == kind))
 
     def joined(self, others: Iterable[Profile]) -> "ProfileSet":
-        """Return the set with `others` in the place of profiles of the same share and streams that are not
-        better."""
-        chosen = {(each.share, each.streams): each for each in self.profiles}
+        """Return the set with `others` in the place of profiles of the same share that are not better."""
+        chosen = {each.share: each for each in self.profiles}
         for each in others:
-            key = (each.share, each.streams)
-            if key not in chosen or _worth(each) >= _worth(chosen[key]):
-                chosen[key] = each
-        ordered = tuple(chosen[key] for key in sorted(chosen))
+            if each.share not in chosen or _worth(each) >= _worth(chosen[each.share]):
+                chosen[each.share] = each
+        ordered = tuple(chosen[share] for share in sorted(chosen))
         return ProfileSet(self.model, self.variant, self.device_kind, ordered)
 
 

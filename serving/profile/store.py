@@ -94,11 +94,7 @@ class ProfileStore:
         identity = (profile.model, profile.variant, profile.device_kind)
         with alone(root):
             known = self._sound(path, identity) or ProfileSet(*identity, ())
-            others = tuple(
-                each
-                for each in known.profiles
-                if (each.share, each.streams) != (profile.share, profile.streams)
-            )
+            others = tuple(each for each in known.profiles if each.share != profile.share)
             content = render(ProfileSet(*identity, others).joined([profile]))
             replace_file(path, content)
         return path

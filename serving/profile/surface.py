@@ -53,16 +53,12 @@ class Residual:
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """`amounts` ascending; for each of them a curve: rows ascending, and the fitted log latency (us) there.
-
-    `streams`: batches that ran at once on each share, as in `Profile`.
-    """
+    """`amounts` ascending; for each of them a curve: rows ascending, with the fitted log latency (us)."""
 
     kind: str
     amounts: tuple[float, ...]
     curves: tuple[tuple[tuple[int, ...], tuple[float, ...]], ...]
     residuals: tuple[Residual, ...]
-    streams: int = 1
 
     @staticmethod
     def of(profiles: Sequence[Profile], size: int) -> "Surface":
@@ -70,12 +66,12 @@ class Surface:
         bucket.
 
         Shares that have no point of that size are left out. ValueError where none has one, and where the
-        profiles are not of one kind, of one number of streams, and of another amount each.
+        profiles are not of one kind, of one number of processes, and of another amount each.
         """
         shares = [profile.share for profile in profiles]
-        if len({(each.share.kind, each.streams) for each in profiles}) > 1:
+        if len({(each.share.kind, each.share.processes) for each in profiles}) > 1:
             raise ValueError(
-                f"one kind of share and one number of streams make a surface, not {_names(shares)}"
+                f"one kind of share and one number of processes make a surface, not {_names(shares)}"
             )
         if any(left.amount >= right.amount for left, right in pairwise(shares)):
             raise ValueError(f"the shares of a surface must ascend in their amounts: {_names(shares)}")
@@ -85,10 +81,10 @@ class Surface:
         if not points:
             raise ValueError(f"no point of size {size} on {_names(shares) or 'no share'}")
         measured = {(amount, point.rows): (point.p50_us, float(point.count)) for amount, point in points}
-        return Surface.through(shares[0].kind, measured, profiles[0].streams)
+        return Surface.through(shares[0].kind, measured)
 
     @staticmethod
-    def through(kind: str, measured: Mapping[Place, tuple[float, float]], streams: int = 1) -> "Surface":
+    def through(kind: str, measured: Mapping[Place, tuple[float, float]]) -> "Surface":
         """Return the surface nearest to `measured`, latency (us) and weight by place. ValueError where
         empty."""
         if not measured:
@@ -103,7 +99,7 @@ class Surface:
             Residual(amount, rows, latency_us, exp(fitted[amount, rows]))
             for (amount, rows), (latency_us, _) in sorted(measured.items())
         )
-        return Surface(kind, amounts, tuple(curves), residuals, streams)
+        return Surface(kind, amounts, tuple(curves), residuals)
 
     @property
     def rows(self) -> tuple[int, ...]:
@@ -147,7 +143,7 @@ class Surface:
     def throughput(self, amount: float, rows: int) -> float:
         """Return the rows per second of a share that is never idle. Raises ValueError as `latency_us`
         does."""
-        return self.streams * rows * 1e6 / self.latency_us(amount, rows)
+        return rows * 1e6 / self.latency_us(amount, rows)
 
     def rows_within(self, amount: float, budget_us: float) -> int:
         """Return the largest batch known at that amount that takes at most `budget_us`; 0 where there is

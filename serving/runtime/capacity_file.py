@@ -88,6 +88,6 @@ def _key(asked: FindCapacity) -> str:
     accuracies = [model.accuracy(variant) for variant in model.variants]
     parts = (
         model.name, asked.variant, asked.kind, asked.most, model.slo_us, model.needs, model.batching,
-        model.spec.batch_max, model.spec.size_hint, accuracies, asked.profile.streams, folder().name,
+        model.spec.batch_max, model.spec.size_hint, accuracies, folder().name,
     )  # fmt: skip
     return sha256(repr(parts).encode()).hexdigest()[:32]

@@ -21,11 +21,11 @@ def climb_all(group: Sequence[ScheduledModel], now_us: int) -> None:
             model.queue.comers = ArrivalSlack()
         model.queue.comers.review(now_us)
     loads = [(model, wants, each) for model in group for wants, each in _climbers(model, now_us)]
-    together = climb([each for _, _, each in loads], LOAD_SHARE * _width(_slices(group)))
+    together = climb([each for _, _, each in loads], LOAD_SHARE * len(_slices(group)))
     alone: dict[int, float] = {}
     for model in group if len(group) > 1 else ():
         own = [place for place, (each, _, _) in enumerate(loads) if each is model]
-        found = climb([loads[place][2] for place in own], LOAD_SHARE * _width(model.slices))
+        found = climb([loads[place][2] for place in own], LOAD_SHARE * len(model.slices))
         alone.update(zip(own, found, strict=True))
     for place, (model, wants, _) in enumerate(loads):
         if wants is not None:
@@ -35,12 +35,6 @@ def climb_all(group: Sequence[ScheduledModel], now_us: int) -> None:
 
 def _slices(group: Sequence[ScheduledModel]) -> Collection[Slice]:
     return {live: None for model in group for live in model.slices}
-
-
-def _width(slices: Collection[Slice]) -> int:
-    """Return the number of batches that the slices compute at once. A slice with one late batch counts. Its
-    cost is handled batch by batch, and a lower rung would be kept for long."""
-    return sum([live.width for live in slices])
 
 
 def _climbers(model: ScheduledModel, now_us: int) -> list[tuple[Wants | None, Climber]]:

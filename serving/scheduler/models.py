@@ -350,7 +350,7 @@ class ScheduledModel:
         backlog = self.queue.backlog
         if self.outlook is None or not self.slices:
             return float(free_us)
-        return free_us + backlog.rows * self.outlook.row_us / sum([live.width for live in self.slices])
+        return free_us + backlog.rows * self.outlook.row_us / len(self.slices)
 
 
 def _means(seen: Iterable[dict[str, Outlook]]) -> dict[str, float]:

@@ -187,11 +187,6 @@ class Replica:
         factor = self.factor
         return max(1.0, factor * (1 - COLD_US / self.ran_us)) if factor > 1 and self.ran_us else factor
 
-    @property
-    def streams(self) -> int:
-        """Batches that its slice may compute at once."""
-        return self.latency.streams
-
     def untried(self, now_us: int) -> bool:
         """Return whether the latest batch that bore the estimate out is so long ago that one is worth a
         try."""

@@ -121,15 +121,8 @@ class SliceQueue:
 
     @property
     def slices(self) -> int:
-        """Slices of the model that can be counted on, each as often as batches run at once; at least 1."""
+        """Slices of the model that can be counted on; at least 1."""
         return max(steady(self._slices), 1)
-
-    @property
-    def running_rows(self) -> int:
-        """Rows that run beside a batch that would start next, of all models."""
-        if not self._live.free:
-            return 0  # it would be sent ahead, to start when the only one that runs is back
-        return sum([batch.rows for batch in self._live.running.values()])
 
     @property
     def waits_elsewhere(self) -> bool:
@@ -196,9 +189,8 @@ class SliceQueue:
 
 
 class Slice:
-    """A live slice. `stall_us`: a batch that is later than predicted by this is given up. `width`: batches
-    that it computes at once, the most of its replicas' profiles. If several may run, none is sent ahead: it
-    is unknown which of them ends first.
+    """A live slice. `stall_us`: a batch that is later than predicted by this is given up. It
+    computes one batch at a time.
 
     `free`: a batch may start now. `opens_us`: from when on a batch may be sent, 0 if it would start at once.
     `doubt_us`: when a batch that is out will be suspected, or given up. All three follow from what runs, and
@@ -208,7 +200,7 @@ class Slice:
     __slots__ = (
         "_ahead_us", "_busy", "_dues_us", "_first_due_us", "_latest", "_roomy", "_staged", "_stall_us",
         "device", "doubt_us", "free", "free_since_us", "holds", "name", "neighbours", "opens_us", "queues",
-        "running", "suspect", "width",
+        "running", "suspect",
     )  # fmt: skip
 
     def __init__(self, name: str, stall_us: int, device: SharedDevice) -> None:
@@ -216,7 +208,6 @@ class Slice:
         self.device = device
         self._busy = False  # as the device has counted it
         self._latest = 0  # the replica of the batch that was last back
-        self.width = 1
         self._stall_us = stall_us
         self.holds = 0  # measurements that have the slice to themselves
         self.suspect = False  # a batch is out for longer than it should be: not planned on
@@ -237,7 +228,6 @@ class Slice:
         replicas = [replica for here in self.queues.values() for replica in here.replicas.values()]
         for replica in replicas:
             replica.device = self.device
-        self.width = max((replica.streams for replica in replicas), default=1)
         self.neighbours = [(here.policy, here) for here in self.queues.values()]
         self._changed()
 
@@ -325,7 +315,7 @@ class Slice:
 
     def starts_us(self, now_us: int) -> int:
         """Return when a batch that is sent now is expected to start."""
-        if len(self.running) < self.width:
+        if not self.running:
             return now_us
         return max(now_us, min([batch.started_us + int(batch.typical_us) for batch in self.started]))
 
@@ -378,9 +368,9 @@ class Slice:
             self._busy = not self._busy
             self.device.busy += 1 if self._busy else -1
             self.device.turns += self._busy
-        self.free = self.holds == 0 and len(running) < self.width and not self.suspect
+        self.free = self.holds == 0 and not running and not self.suspect
         self.opens_us, self.doubt_us = 0, NEVER_US
-        self._roomy = len(running) < self.width and not self.suspect
+        self._roomy = not running and not self.suspect
         self._ahead_us = 0 if self._staged is None else int(self._staged.typical_us)
         if running:
             started = self.started
@@ -401,8 +391,8 @@ class Slice:
 
 
 def steady(slices: "Iterable[Slice]") -> int:
-    """Return the number of batches that the reliable slices compute at once."""
-    return sum([live.width for live in slices if not live.suspect])
+    """Return the number of reliable slices."""
+    return sum([not live.suspect for live in slices])
 
 
 def _suspect_us(batch: RunBatch) -> int:

@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 def test_curves_are_rows_over_throughput_and_never_fall(folder: Path) -> None:
     found = fleets.measured(folder)
     assert list(found) == ["bert", "vgg16"]
-    assert [(each.share.label, each.streams, each.curve) for each in found["bert"]] == [
+    assert [(each.share.label, each.processes, each.curve) for each in found["bert"]] == [
         ("1g.10gb", 1, ((1, 20_000.0), (4, 100_000.0))),
         ("1g.10gb", 2, ((2, 20_000.0),)),
         ("7g.80gb", 1, ((8, 8_000.0),)),
@@ -46,13 +46,13 @@ def test_a_smaller_batch_takes_no_longer_than_a_larger_one(folder: Path) -> None
 
 
 def test_scenarios_leave_out_models_that_are_not_asked_for(folder: Path) -> None:
-    first, second = (fleets.scenario(folder, number, streams_max=1) for number in (1, 2))
+    first, second = (fleets.scenario(folder, number, processes_max=1) for number in (1, 2))
     assert [(each.model, each.rate, each.slo_us) for each in first] == [
         ("bert", 19.0, 200_000.0),
         ("vgg16", 353.0, 300_500.0),
     ]
     assert [each.model for each in second] == ["bert"]
-    assert {way.streams for each in first for way in each.options} == {1}
+    assert {way.processes for each in first for way in each.options} == {1}
 
 
 def test_large_fleets_come_to_so_many_devices_and_are_the_same_each_time() -> None:

@@ -20,7 +20,7 @@ def test_a_planned_scenario_is_rehearsed_instance_by_instance(tmp_path: Path) ->
     config = tmp_path / "penstock.yaml"
     config.write_text(json.dumps(scene(demands, instances, 4.0, tmp_path)))
     settings = load_settings(config)
-    assert len(settings.slices) == sum(each.option.streams for each in instances)
+    assert len(settings.slices) == sum(each.option.processes for each in instances)
     assert {each.kind for each in settings.slices} == {A100}
     assert len({each.device for each in settings.slices}) == 2
     assert {model.name: model.slo_us for model in settings.models} == {

@@ -120,10 +120,10 @@ def test_measured_co_runs_reach_the_prediction(tmp_path: Path, monkeypatch: pyte
     assert loud > quiet + 1.5  # a row takes 2 ms, now 4
 
 
-def test_a_replica_of_several_streams_computes_as_many_batches_at_once() -> None:
+def test_a_replica_of_several_processes_computes_as_many_batches_at_once() -> None:
     rates = {"a": 1600.0}
     single, double = (
-        foretold(rates, [slot(resident("a", option(streams=streams)))])["a"] for streams in (1, 2)
+        foretold(rates, [slot(resident("a", option(processes=processes)))])["a"] for processes in (1, 2)
     )
     assert single.attainment < 0.8
     assert double.attainment > 0.99

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from serving.planning.remaining import Outage, remaining
-from serving.policy.placement.problem import Parts, PlacementProblem
+from serving.policy.placement.geometry import H200_141
+from serving.policy.placement.problem import Instances, Parts, PlacementProblem
 from serving.specs import Share
 from tests.planning.worlds import KIND, ONE, option, question
 
@@ -49,3 +50,22 @@ def test_a_model_that_fails_on_a_kind_has_no_share_of_it() -> None:
     found = remaining(problem(), Outage(failing={(KIND, "a", None), ("other", "b", None)})).demand_of
     assert found["a"].options == ()
     assert len(found["b"].options) == 2
+
+
+def test_a_gpu_that_lost_an_instance_has_the_others() -> None:
+    found = question({"a": 10.0}, 2, division=Instances(H200_141)).problem
+    first, second = remaining(found, Outage(instances={"d-0": ((0, "4g.71gb"),)})).pools
+    assert [device.name for device in first.devices] == ["d-0"]
+    assert isinstance(first.division, Instances)
+    assert {each.name for each in first.division.geometry} == {"1g.18gb", "1g.35gb", "2g.35gb", "3g.71gb"}
+    assert second.division == Instances(H200_141)
+    assert remaining(found, Outage(instances={"d-0": ((0, "7g.141gb"),)})).pools == (second,)
+
+
+def test_a_model_that_fails_in_an_instance_of_two_processes_may_have_it_alone() -> None:
+    share = Share.parse("mig:2g.35gb")
+    found = question({"a": 10.0}, division=Instances(H200_141)).problem
+    ways = (option(share=share), option(share=share, processes=2))
+    found = replace(found, demands=tuple(replace(each, options=ways) for each in found.demands))
+    left = remaining(found, Outage(failing={(KIND, "a", share.with_processes(2))})).demand_of["a"]
+    assert left.options == ways[:1]

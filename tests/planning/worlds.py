@@ -31,7 +31,7 @@ def option(row_us: float = 1000.0, **changes: object) -> Option:
 def resident(model: str, of: Option | None = None, rows: int = 8) -> PlacedReplica:
     """It carries what it would alone on its slice."""
     of = of or option()
-    return PlacedReplica(model, of, rows, of.streams * rows * 1e6 / of.latency_us(rows))
+    return PlacedReplica(model, of, rows, of.processes * rows * 1e6 / of.latency_us(rows))
 
 
 def slot(*residents: PlacedReplica) -> Slot:

@@ -18,17 +18,18 @@ from serving.policy.device_health import (
     Verdict,
     Xid,
     judge,
+    obstacle,
     struck,
 )
 
 CALM = GpuReading("GPU-0", 0, "NVIDIA H200", xids=(), uncorrected=0)
 
 
-def verdicts(*readings: GpuReading) -> list[list[Verdict]]:
+def verdicts(*readings: GpuReading, each_s: float = 1.0) -> list[list[Verdict]]:
     """What each of these readings, one after the other, leads to."""
     standing, found = GpuStanding(), []
-    for reading in readings:
-        standing, after = judge(standing, reading)
+    for number, reading in enumerate(readings):
+        standing, after = judge(standing, reading, int(number * each_s * 1e6))
         found.append([*after])
     return found
 
@@ -54,17 +55,63 @@ def test_every_xid_belongs_to_one_kind_and_an_unknown_one_is_only_said() -> None
     ]
 
 
-def test_a_gpu_off_the_bus_is_cordoned_until_it_answers() -> None:
-    gone = GpuReading("GPU-0", 0, lost=True)
-    first, again, back = verdicts(gone, gone, CALM)
-    assert [type(each) for each in first] == [Cordon]
-    assert again == []
-    assert back == [Uncordon("GPU-0")]
+def kinds(found: list[list[Verdict]]) -> list[list[type[Verdict]]]:
+    return [[type(each) for each in after] for after in found]
 
 
-def test_a_gpu_that_comes_back_with_a_fault_stays_cordoned() -> None:
-    gone, faulty = GpuReading("GPU-0", 0, lost=True), replace(CALM, xids=(Xid(79),))
-    assert [type(each) for each in verdicts(gone, faulty)[1]] == [Uncordon, Cordon]
+GONE = GpuReading("GPU-0", 0, lost=True)
+FAULTY = replace(CALM, xids=(Xid(119),))
+WAITING = Note("GPU-0", "GPU 0 reads without a fault; slices use it again after 60 s")
+
+
+def test_a_gpu_off_the_bus_is_used_again_a_quiet_minute_after_it_answers() -> None:
+    found = verdicts(GONE, GONE, CALM, CALM, CALM, CALM, each_s=30)
+    assert kinds(found[:1]) == [[Cordon]]
+    assert found[1:] == [[], [WAITING], [], [Uncordon("GPU-0")], []]
+
+
+def test_a_gpu_that_comes_and_goes_is_not_used_between() -> None:
+    flapping = verdicts(GONE, CALM, GONE, CALM, CALM, GONE, CALM, CALM, each_s=40)
+    assert kinds(flapping) == [[Cordon], [Note], [], [Note], [], [], [Note], []]
+
+
+def test_a_gpu_that_comes_back_with_a_fault_stays_cordoned_for_that_fault() -> None:
+    standing = GpuStanding()
+    for number, reading in enumerate((GONE, FAULTY, CALM, CALM)):
+        standing, found = judge(standing, reading, 100_000_000 * number)
+        assert [type(each) for each in found] == [Cordon] * (reading is GONE)
+    assert standing.cordoned == "GPU 0: XID 119, GSP RPC timeout; reset it with `nvidia-smi -i 0 -r`"
+
+
+def test_after_a_fault_a_gpu_that_reads_well_is_not_used_without_a_sign_of_a_reset() -> None:
+    assert kinds(verdicts(FAULTY, CALM, CALM, CALM, each_s=1e6)) == [[Cordon], [], [], []]
+
+
+@pytest.mark.parametrize(
+    ("faulty", "after"),
+    [
+        (replace(FAULTY, uncorrected=2), CALM),  # its driver counts anew
+        (replace(FAULTY, needs_reset=True), replace(CALM, needs_reset=False)),
+    ],
+)
+def test_a_reset_shows_and_a_quiet_minute_later_the_gpu_is_used(
+    faulty: GpuReading, after: GpuReading
+) -> None:
+    still = replace(faulty, xids=())
+    found = verdicts(faulty, still, after, after, after, each_s=30)
+    assert kinds(found) == [[Cordon], [], [Note], [], [Uncordon]]
+
+
+def test_a_fault_within_the_quiet_minute_ends_it() -> None:
+    found = verdicts(GONE, CALM, FAULTY, CALM, CALM, CALM, each_s=59)
+    assert kinds(found) == [[Cordon], [Note], [], [], [], []]
+
+
+def test_what_hinders_a_gpu_now_is_named() -> None:
+    assert obstacle(CALM) == obstacle(replace(CALM, xids=(Xid(79),), needs_reset=None)) == ""
+    assert obstacle(GONE) == "it has fallen off the bus"
+    assert obstacle(replace(CALM, needs_reset=True)) == "its driver asks for a reset"
+    assert "could not be replaced" in obstacle(replace(CALM, rows_failed=True))
 
 
 @pytest.mark.parametrize(("xids", "kind"), [((), Note), (None, Cordon)])

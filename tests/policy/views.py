@@ -105,7 +105,6 @@ class QueueSeen:
 
     slices: int = 1
     slice: str = ""
-    running_rows: int = 0
     lateness_us: float | None = None
     rows_most: int = 1 << 30
     elsewhere: int = NEVER_US

@@ -50,7 +50,6 @@ profiles = st.builds(
     load_us=st.integers(0, 1 << 40),
     memory_bytes=st.integers(0, 1 << 40),
     source=st.just("here"),
-    streams=st.integers(1, 128),
     share=st.sampled_from([ONE, TWO, Share("mps", 12.5), Share("mig", 3.0, "3g.71gb")]),
     warm_us=st.integers(0, 1 << 40),
     origin=origins,
@@ -101,7 +100,7 @@ def test_two_slices_of_one_kind_may_store_the_same_variant_at_once(tmp_path: Pat
     assert found.shares("cores") == tuple(shares)
 
 
-@given(st.lists(profiles, min_size=1, max_size=4, unique_by=lambda each: (each.share, each.streams)))
+@given(st.lists(profiles, min_size=1, max_size=4, unique_by=lambda each: each.share))
 def test_what_was_written_is_read_back_exactly(kept: list[Profile]) -> None:
     written = ProfileSet(*IDENTITY, ()).joined(kept)
     assert parse(render(written).encode(), IDENTITY, "here") == written
@@ -141,15 +140,6 @@ def test_a_measurement_takes_the_place_of_a_prediction_and_never_the_other_way(t
     assert same(store.read(KIND, "m", "a", ONE), replace(guess, origin=guess.origin))
     store.write_local(PROFILE)
     assert same(store.read(KIND, "m", "a", ONE), PROFILE)
-
-
-def test_of_a_share_the_fewest_streams_count(tmp_path: Path) -> None:
-    store = ProfileStore(tmp_path)
-    for streams in (4, 2):
-        store.write(replace(PROFILE, streams=streams))
-    found = store.read(KIND, "m", "a", ONE)
-    assert found is not None
-    assert found.streams == 2
 
 
 def test_a_damaged_committed_profile_is_named_once_and_the_local_one_serves(tmp_path: Path) -> None:
@@ -194,23 +184,15 @@ def test_a_profile_in_the_wrong_place_is_refused(identity: tuple[str, str, str])
         parse(CONTENT, identity, "here")
 
 
-def test_a_profile_says_how_many_batches_ran_at_once_one_where_it_does_not() -> None:
-    assert parse(CONTENT, IDENTITY, "here").profiles[0].streams == 1
-    assert parse(of(SHARE | {"streams": 4}), IDENTITY, "here").profiles[0].streams == 4
+def test_a_file_of_an_earlier_version_still_counts_where_one_batch_ran_at_a_time() -> None:
+    before = parse(of(SHARE | {"streams": 1}), IDENTITY, "here")
+    assert before == parse(CONTENT, IDENTITY, "here")
+    assert b"streams" not in render(before).encode()
 
 
-@pytest.mark.parametrize(
-    ("streams", "fault"),
-    [
-        (0, "streams must be at least 1"),
-        (-1, "impossible streams"),
-        (10**6, "impossible streams"),
-        ("2", "streams must be a whole number, not '2'"),
-        (1.5, "streams must be a whole number, not 1.5"),
-    ],
-)
-def test_streams_that_cannot_be_are_named(streams: object, fault: str) -> None:
-    with pytest.raises(ValueError, match=fault):
+@pytest.mark.parametrize("streams", [0, -1, 2, 10**6, "2", 1.5, None])
+def test_a_profile_of_several_batches_at_once_is_refused_with_the_cure(streams: object) -> None:
+    with pytest.raises(ValueError, match=r"streams: got .*, expected 1 .*such as mig:2g\.35gb\*2"):
         parse(of(SHARE | {"streams": streams}), IDENTITY, "here")
 
 
@@ -249,7 +231,7 @@ documents: st.SearchStrategy[Any] = st.recursive(
     scalars | huge, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner)
 )
 HEAD_FIELDS = ("schema", "model", "shares")
-SHARE_FIELDS = ("share", "points", "load_us", "warm_us", "memory_bytes", "streams", "origin")
+SHARE_FIELDS = ("share", "points", "load_us", "warm_us", "memory_bytes", "origin")
 
 
 @given(st.sampled_from(HEAD_FIELDS + SHARE_FIELDS), documents, st.booleans())

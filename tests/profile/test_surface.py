@@ -108,12 +108,6 @@ def test_between_points_it_is_straight_in_the_logarithms() -> None:
     assert found.throughput(2.0, 2) == pytest.approx(20_000)
 
 
-def test_batches_at_once_all_count_as_throughput() -> None:
-    assert Surface.through("mps", {(1.0, 4): (200.0, 1.0)}, streams=3).throughput(1.0, 4) == pytest.approx(
-        60_000
-    )
-
-
 @given(ragged(), st.floats(0.5, 8), st.integers(1, 12))
 def test_beyond_what_was_measured_is_an_error_that_names_the_range(
     measured: Weighted, amount: float, rows: int
@@ -169,9 +163,9 @@ def test_a_residual_is_alike_in_both_directions() -> None:
     assert [each.deviation for each in found.residuals] == pytest.approx([1, 1])
 
 
-def profile(share: Share, points: dict[int, float], size: int = 0, streams: int = 1) -> Profile:
+def profile(share: Share, points: dict[int, float], size: int = 0) -> Profile:
     measured = tuple(Point(size, rows, us, us, 4) for rows, us in points.items())
-    return Profile("m", "a", "kind", measured, share=share, streams=streams)
+    return Profile("m", "a", "kind", measured, share=share)
 
 
 def test_a_surface_of_profiles_has_their_shares_and_their_medians() -> None:
@@ -198,8 +192,9 @@ def test_what_makes_no_surface_is_an_error() -> None:
     one = profile(Share("mps", 25.0), {1: 9.0})
     with pytest.raises(ValueError, match=r"one kind of share .* not mps:25, cores:1"):
         Surface.of([one, profile(Share("cores", 1.0), {1: 9.0})], 0)
-    with pytest.raises(ValueError, match="one number of streams"):
-        Surface.of([one, profile(Share("mps", 50.0), {1: 9.0}, streams=2)], 0)
+    instance = profile(Share.parse("mig:2g.35gb"), {1: 9.0})
+    with pytest.raises(ValueError, match="one number of processes"):
+        Surface.of([instance, profile(Share.parse("mig:1g.18gb*2"), {1: 9.0})], 0)
     with pytest.raises(ValueError, match="must ascend in their amounts: mps:25, mps:25"):
         Surface.of([one, one], 0)
     with pytest.raises(ValueError, match="at least one measured point"):

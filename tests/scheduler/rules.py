@@ -26,7 +26,7 @@ from serving.vocabulary import (
     Outcome,
 )
 
-SERVES_LATE = ("static", "aimd", "nanily", "mark", "slab", "dybatch", "ebird")
+SERVES_LATE = ("static", "aimd", "nanily", "mark", "slab", "dybatch")
 """Policies that give nothing up (nanily only in its mode `shed`)."""
 
 WAITING, LOST, COMPUTED = 0, -1, -2  # else the id of the batch that a row is in

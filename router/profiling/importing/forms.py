@@ -8,7 +8,7 @@ from router.profiling.asked import MeasureRequestError
 from router.profiling.importing.table import Line, Table
 from router.settings.problems import one_of, unknown_name
 from serving.policy.placement.geometry import known_geometry
-from serving.specs import Share
+from serving.specs import PROCESS_COUNT_MAX, Share
 
 OWN = ("kind", "share", "batch", "p50_ms", "p99_ms")
 OWN_MORE = ("model", "variant", "procs", "memory_mb", "load_s")
@@ -33,14 +33,13 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A line as a measured batch. `streams`: batches that ran at once in the share, by processes there."""
+    """A line as a measured batch."""
 
     line: Line
     model: str
     variant: str
     kind: str
     share: Share
-    streams: int
     rows: int
     p50_us: float
     p99_us: float
@@ -177,8 +176,11 @@ def _batch(
         share = Share.parse(text if ":" in text else f"{text}:1")
     except ValueError as error:
         raise line.fault(f"{error}; expected {one_of(('whole', 'mps:30', 'mig:2g.35gb'))}") from None
-    if share.kind == "mig" and processes > 1:
-        share, processes = share.with_processes(processes), 1
+    if processes > 1:
+        if share.kind != "mig" or processes > PROCESS_COUNT_MAX:
+            expected = f"1, or up to {PROCESS_COUNT_MAX} in a mig: share"
+            raise line.fault(f"{processes} processes at once in {share}; expected {expected}")
+        share = share.with_processes(processes)
     p50_us, p99_us = times_us
     if not 0 < p50_us <= p99_us:
         raise line.fault(f"p50 is {p50_us:g} us and p99 {p99_us:g} us; expected 0 < p50 <= p99")
@@ -188,7 +190,6 @@ def _batch(
         told.variant or line.text("variant", default=""),
         told.kind or line.text("kind", default=""),
         share,
-        processes,
         rows,
         p50_us,
         p99_us,

@@ -63,7 +63,7 @@ def _profiles(batches: Sequence[Batch], file: Path) -> list[Profile]:
     for each in batches:
         model, variant = each.model or file.stem, each.variant or ONLY_VARIANT
         _check_names(each, model, variant)
-        points = groups.setdefault((model, variant, each.kind, each.share, each.streams), {})
+        points = groups.setdefault((model, variant, each.kind, each.share), {})
         if (before := points.setdefault(each.rows, each)) is not each:
             raise each.line.fault(f"batches of {each.rows} rows are told twice, also at {before.line.place}")
     command = shlex.join(["penstock", *sys.argv[1:]])
@@ -93,7 +93,6 @@ def _profile(key: tuple[object, ...], points: dict[int, Batch], origin: Origin) 
         ),
         max(each.load_us for each in points.values()),
         max(each.memory_bytes for each in points.values()),
-        streams=first.streams,
         share=first.share,
         origin=origin,
     )
@@ -103,6 +102,4 @@ def _measured(store: ProfileStore, profile: Profile) -> bool:
     """Return whether that share was measured: a file of others must not take its place unasked."""
     known = store.read_set(profile.device_kind, profile.model, profile.variant)
     there = known.profiles if known is not None else ()
-    return any(
-        (each.share, each.streams) == (profile.share, profile.streams) and each.measured for each in there
-    )
+    return any(each.share == profile.share and each.measured for each in there)

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from serving.policy.batching.aimd import Aimd
 from serving.policy.batching.clockwork import GUARD_US, Clockwork
 from serving.policy.batching.dybatch import DyBatch
-from serving.policy.batching.ebird import Ebird
 from serving.policy.batching.interface import BatchingPolicy
 from serving.policy.batching.mark import Mark
 from serving.policy.batching.nanily import Nanily
@@ -92,10 +91,6 @@ def _dybatch(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001
     return DyBatch(spec.weight)
 
 
-def _ebird(spec: BatchingSpec, slo_us: int) -> BatchingPolicy:  # noqa: ARG001  it knows no SLO
-    return Ebird(spec.size)
-
-
 POLICIES: Mapping[str, PolicyEntry] = MappingProxyType(
     {
         "slo": PolicyEntry(_slo, ("mode", "admission"), ("latency", "consolidate")),
@@ -110,7 +105,6 @@ POLICIES: Mapping[str, PolicyEntry] = MappingProxyType(
         "slab": PolicyEntry(_slab),
         "shepherd": PolicyEntry(_shepherd),
         "dybatch": PolicyEntry(_dybatch, ("weight",)),
-        "ebird": PolicyEntry(_ebird, ("size",)),
     }
 )
 

@@ -200,11 +200,6 @@ class QueueView(Protocol):
         ...
 
     @property
-    def running_rows(self) -> int:
-        """Rows that run on this slice beside the batch that is asked for, of all models."""
-        ...
-
-    @property
     def lateness_us(self) -> float | None:
         """How late wake-ups usually are; None while that is not known."""
         ...

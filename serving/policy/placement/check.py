@@ -114,14 +114,14 @@ def _slot_faults(problem: PlacementProblem, pool: Pool, slot: Slot, others: Sequ
         if resident.option.share != slot.share or resident.option.kind != pool.kind:
             meant = f"{resident.option.share} of {resident.option.kind}"
             yield f"{resident.model}: an option for {meant} on {slot.share}"
-        if resident.option.streams > 1 and len(slot.residents) > 1:
-            yield f"{resident.model}: {resident.option.streams} batches at once on a shared {slot.share}"
+        if resident.option.processes > 1 and len(slot.residents) > 1:
+            yield f"{resident.model}: {resident.option.processes} processes on a shared {slot.share}"
     whole_us, each_us = cycle_us(slot, others)
     for resident, own_us in zip(slot.residents, each_us, strict=True):
         demand = problem.demand_of[resident.model]
         bound_us = 2 * demand.slack * demand.slo_us
         if whole_us + own_us > bound_us * (1 + ROUNDING):
             yield f"{resident.model}: {whole_us:.6g} us and then {own_us:.6g} us are over {bound_us:.6g} us"
-        carried = resident.option.streams * resident.rows * 1e6 / whole_us
+        carried = resident.option.processes * resident.rows * 1e6 / whole_us
         if resident.capacity > carried * (1 + ROUNDING):
             yield f"{resident.model}: carries {carried:.6g} rows/s, not {resident.capacity:.6g}"

@@ -145,7 +145,7 @@ def cut(demand: Demand, ways: Sequence[Way], slices_max: int) -> Iterator[Demand
 
 def _rest(demand: Demand, ways: Sequence[Way], rate: float) -> DemandPiece:
     enough = [each for each in ways if each.throughput >= rate * (1 - NEAR)]
-    way = min(enough, key=lambda each: (*each.cost, each.option.streams))
+    way = min(enough, key=lambda each: (*each.cost, each.option.processes))
     return DemandPiece((Turn.of(demand, way.option, rate),), way.part)
 
 
@@ -180,7 +180,7 @@ class Merger:
     def merge(self, pieces: Iterable[DemandPiece], ways_of: Mapping[str, Sequence[Way]]) -> list[DemandPiece]:
         """Merge the pieces into as few slices as are found. `ways_of`: by model, the ways of all options."""
         for piece in sorted(pieces, key=attrgetter("order")):
-            ways = [way for way in ways_of[piece.stack[0].model] if way.option.streams == 1]
+            ways = [way for way in ways_of[piece.stack[0].model] if way.option.processes == 1]
             fits = [fit for way in ways if (fit := self._fullest(piece, way))]
             if fits:
                 self._put(min(fits, key=attrgetter("waste", "place")))

@@ -80,7 +80,7 @@ class ShareLadder:
             best: dict[Share, tuple[float, Option]] = {}
             for option in demand.options:
                 offer = option.offer(demand.slack * demand.slo_us)
-                if offer is None or not pool.fits(option) or (shared and option.streams > 1):
+                if offer is None or not pool.fits(option) or (shared and option.processes > 1):
                     continue
                 if option.share not in best or offer.throughput > best[option.share][0]:
                     best[option.share] = offer.throughput, option

@@ -7,7 +7,7 @@ All functions are pure.
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 
@@ -38,7 +38,7 @@ Multiset = tuple[str, ...]
 
 
 def _table(names: Iterable[str], memory_gib: Iterable[float], sms: Iterable[int]) -> Geometry:
-    """Return the table of A100, H100 and H200, which differ in names, memory and multiprocessors only.
+    """Return the table of A100, H100, H200 and B200, which differ in names, memory and multiprocessors only.
 
     The source is NVIDIA's MIG user guide and `nvidia-smi mig -lgipp`. The table leaves out 1g+me, a 1g with
     the media engines.
@@ -97,14 +97,20 @@ H200_141 = _table(
     (16.0, 32.25, 32.25, 69.5, 69.5, 139.0),
     _HOPPER_SMS,
 )
+B200_180 = _table(
+    ("1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb"),
+    (20.5, 44.25, 44.25, 89.0, 89.0, 178.5),
+    (18, 30, 36, 70, 72, 148),
+)
 A30 = _placed(_QUARTERS, ("1g.6gb", "2g.12gb", "4g.24gb"), (5.81, 11.69, 23.44), (14, 28, 56))
 RTX_PRO_6000 = _placed(_TWELFTHS, ("1g.24gb", "2g.48gb", "4g.96gb"), (23.12, 46.5, 95.0), (46, 94, 188))
 """The values that `nvidia-smi mig -lgip` lists. Where drivers differ, the memory is the least that they list.
 
 The memory of A100_80 is as its users report it. Of RTX_PRO_6000 the profiles without suffix are here: those
 with "+gfx", "+me", "+me.all" and "-me" have the same places. Names, fractions and counts are as in "Supported
-MIG Profiles" of NVIDIA's MIG user guide. B200, H20, H200 NVL and GH200 with 144 GB are not here: the guide
-names their profiles, but no full list of memory and multiprocessors was found. Their drivers tell.
+MIG Profiles" of NVIDIA's MIG user guide. Of B200_180 the memory and multiprocessors up to 2g are as in
+NVIDIA/gpu-operator#1351, the others as an owner lists them. H20, H200 NVL and GH200 with 144 GB are not here:
+the guide names their profiles, but no full list of memory and multiprocessors was found. Their drivers tell.
 """
 
 _KNOWN = (
@@ -116,6 +122,7 @@ _KNOWN = (
     (r"gpu-nvidia-h100-nvl", H100_NVL),
     (r"gpu-nvidia-gh200-480gb", GH200_96),
     (r"gpu-nvidia-h200", H200_141),
+    (r"gpu-nvidia-b200", B200_180),
     (r"gpu-nvidia-rtx-pro-6000-blackwell-(.+-)?edition", RTX_PRO_6000),
 )
 _PLAIN = re.compile(r"\d+g\.\d+gb", re.ASCII)
@@ -191,6 +198,17 @@ def place(geometry: Geometry, wanted: Iterable[str], kept: Collection[tuple[int,
     """
     found = arrangements(geometry, wanted)
     return next((layout for layout in found if all(each in layout for each in kept)), None)
+
+
+def without(geometry: Geometry, lost: Layout) -> Geometry:
+    """Return the profiles that still fit beside these instances, with the places where they do. Nothing is
+    created where a lost instance lies. Raise KeyError if `lost` has an unknown profile."""
+    mask = _taken(geometry, lost)
+    found = (
+        replace(profile, starts=tuple(each for each in profile.starts if not mask & _slices(profile, each)))
+        for profile in geometry
+    )
+    return tuple(each for each in found if each.starts)
 
 
 def open_slices(geometry: Geometry, layout: Layout) -> int:

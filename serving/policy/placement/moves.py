@@ -1,8 +1,8 @@
 """The moves from one placement to the next, what they cost, and whether the change is worth it.
 
-A replica stays if its slice stays (device, share, start) and it is the same there (model, variant, streams).
-Another batch or capacity moves nothing. If a device has equal slices, those with the most in common count as
-the same slice.
+A replica stays if its slice stays (device, share, start) and it is the same there (model, variant,
+processes). Another batch or capacity moves nothing. If a device has equal slices, those with the most in
+common count as the same slice.
 """
 
 from collections import Counter, defaultdict
@@ -24,7 +24,7 @@ FACTOR = 2.0
 replaces is held as well while it starts."""
 
 Replica = tuple[str, str, int]
-"""What identifies a replica, wherever it runs: (model, variant, streams)."""
+"""What identifies a replica, wherever it runs: (model, variant, processes)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Verdict:
 
 def replica(resident: PlacedReplica) -> Replica:
     """Return what identifies a replica, in whatever batches it runs."""
-    return resident.model, resident.option.variant, resident.option.streams
+    return resident.model, resident.option.variant, resident.option.processes
 
 
 def start_us(option: Option) -> int:

@@ -87,7 +87,7 @@ def _useless(ways: Sequence[Option], place: int) -> bool:
 
 def _as_good(one: Option, other: Option) -> bool:
     measured, needed = ({rows for rows, _ in each.curve} for each in (one, other))
-    if one.streams != other.streams or not needed <= measured:
+    if one.processes != other.processes or not needed <= measured:
         return False
     fast = all(us <= other.latency_us(rows) for rows, us in one.curve if rows <= max(needed))
     light = one.memory_bytes <= other.memory_bytes and one.pressure <= other.pressure
@@ -102,7 +102,7 @@ def _pieces(demand: Demand, option: Option) -> Iterator[Turn]:
     """
     here = (option.kind, option.share)
     best = next((each for each in demand.offers if (each.option.kind, each.option.share) == here), None)
-    if best is None or option.streams > 1:
+    if best is None or option.processes > 1:
         return
     for replicas in range(int(demand.rate / best.throughput), -1, -1):
         left = demand.rate - replicas * best.throughput

@@ -40,6 +40,11 @@ class Slot:
         return sum(each.option.memory_bytes for each in self.residents)
 
     @property
+    def processes(self) -> int:
+        """The workers in it: of a MIG instance maybe several, of one model."""
+        return max((each.option.processes for each in self.residents), default=1)
+
+    @property
     def pressure(self) -> float:
         """The pressure on the other slices of the device.
 

@@ -47,7 +47,7 @@ def _alone(placement: Placement) -> Mapping[str, int]:
     found: Counter[str] = Counter()
     sharing: set[str] = set()
     for _, slot, resident in residents(placement):
-        found[resident.model] += resident.option.streams
+        found[resident.model] += resident.option.processes
         if len(slot.residents) > 1:
             sharing.add(resident.model)
     return {model: 0 if model in sharing else count for model, count in found.items()}

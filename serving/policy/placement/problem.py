@@ -20,8 +20,9 @@ then for its own, so two batches have to fit (Nexus, SOSP 2019). A tenth of the 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """A way to run a model's replica: a variant on a share of a kind of device, `streams` batches at once.
+    """A way to run a model's replica: a variant on a share of a kind of device.
 
+    - `processes`: the workers in the share, each with one batch at a time. Only a MIG instance has several.
     - `curve`: (rows, latency in us) of each measured batch. Rows ascend and latencies do not fall.
     - `memory_bytes`: what a replica holds while it runs.
     - `pressure`, `sensitivity`: the interference on a device with shares that do not isolate. A batch then
@@ -36,10 +37,15 @@ class Option:
     curve: tuple[tuple[int, float], ...]
     memory_bytes: int = 0
     load_us: int = 0
-    streams: int = 1
+    processes: int = 1
     pressure: float = 0.0
     sensitivity: float = 0.0
     profiled: ProfiledCapacity | None = None
+
+    @property
+    def worker_share(self) -> Share:
+        """The share of each of its workers, as slices and profiles have it."""
+        return self.share.with_processes(self.processes)
 
     def latency_us(self, rows: int) -> float:
         """Return the latency in us of a batch of `rows` rows, on the line between its measured neighbours.
@@ -63,7 +69,7 @@ class Option:
         if not fitting:
             return None
         rows, us = max(fitting, key=lambda each: (each[0] / each[1], -each[0]))
-        return Offer(self, rows, us, self.streams * rows * 1e6 / us)
+        return Offer(self, rows, us, self.processes * rows * 1e6 / us)
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ def batches(stack: Stack, pressure: float = 0.0) -> tuple[int, ...] | None:
     no guess is beyond any solution. The guess that stays, F(b) = b, is the smallest solution. If a guess
     breaks a bound or is more than was measured, there is no solution. Guesses only grow, so the search ends.
     """
-    if len(stack) > 1 and any(turn.option.streams > 1 for turn in stack):
+    if len(stack) > 1 and any(turn.option.processes > 1 for turn in stack):
         return None
     slowdowns = [1 + turn.option.sensitivity * pressure for turn in stack]
     rows = [1] * len(stack)
@@ -71,7 +71,7 @@ def batches(stack: Stack, pressure: float = 0.0) -> tuple[int, ...] | None:
         for turn, count, own_us in zip(stack, rows, each_us, strict=True):
             if whole_us + own_us > turn.bound_us * (1 + NEAR):
                 return None
-            more = ceil(whole_us * turn.rate * 1e-6 / turn.option.streams * (1 - NEAR))
+            more = ceil(whole_us * turn.rate * 1e-6 / turn.option.processes * (1 - NEAR))
             if more > turn.option.curve[-1][0]:
                 return None
             wanted.append(more if more > count else count)

@@ -107,7 +107,7 @@ def changes(device: str, before: Sequence[Slot], after: Sequence[Slot]) -> Itera
 
 
 def _identity(resident: PlacedReplica) -> tuple[str, str, int]:
-    return resident.model, resident.option.variant, resident.option.streams
+    return resident.model, resident.option.variant, resident.option.processes
 
 
 def _pairs(before: Sequence[Slot], after: Sequence[Slot]) -> Iterator[tuple[int, int]]:

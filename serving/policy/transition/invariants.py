@@ -133,9 +133,9 @@ def _overload(demand_of: Mapping[str, Demand], slot: Slot, others: Sequence[Slot
         bound_us = 2 * demand.slack * demand.slo_us
         if whole_us + own_us > bound_us * (1 + ROUNDING):
             return f"{resident.model}: {whole_us:.6g} us and then {own_us:.6g} us are over {bound_us:.6g} us"
-        if resident.option.streams > 1 and len(slot.residents) > 1:
-            return f"{resident.model}: {resident.option.streams} batches at once on a shared {slot.share}"
-        carried = resident.option.streams * resident.rows * 1e6 / whole_us
+        if resident.option.processes > 1 and len(slot.residents) > 1:
+            return f"{resident.model}: {resident.option.processes} processes on a shared {slot.share}"
+        carried = resident.option.processes * resident.rows * 1e6 / whole_us
         if resident.capacity > carried * (1 + ROUNDING):
             return f"{resident.model}: carries {carried:.6g} rows/s, not {resident.capacity:.6g}"
     return ""

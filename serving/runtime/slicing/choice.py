@@ -6,9 +6,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from serving.policy.placement.mps import clients_max, has_partitions
+from serving.policy.placement.mps import clients_max
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice, take_inventory
+from serving.runtime.slicing.kinds import chunks, kind_fault
 from serving.runtime.slicing.mig import GivenInstance, MigGpu, MigInstances
 from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
@@ -120,9 +121,8 @@ def gpu_actuator(kind: str, gpu: Gpu, inventory: Inventory, recut: bool = False)
     MIG instances are created and destroyed only with `recut`; otherwise those that exist are given out.
     Raises SlicingError if the GPU, its driver or its mode has no such shares.
     """
-    if (kind == "mig") != bool(gpu.mig):
-        mode = "in MIG mode: its shares are mig" if gpu.mig else "not in MIG mode, which its operator sets"
-        raise SlicingError(f"GPU {gpu.index} is {mode}")
+    if problem := kind_fault(f"GPU {gpu.index}", kind, gpu, inventory.cuda):
+        raise SlicingError(problem)
     clients = clients_max(inventory.cuda)
     match kind:
         case "whole" | "time":
@@ -130,11 +130,7 @@ def gpu_actuator(kind: str, gpu: Gpu, inventory: Inventory, recut: bool = False)
         case "mps":
             return MpsPercentages(gpu.uuid, clients_max=clients)
         case "sm":
-            if not has_partitions(inventory.cuda) or gpu.sms is None or gpu.chunk_sms is None:
-                raise SlicingError(
-                    f"GPU {gpu.index}: static MPS partitions need CUDA 13.1 and an Ampere or later"
-                )
-            return MpsPartitions(gpu.uuid, gpu.sms // gpu.chunk_sms, clients_max=clients)
+            return MpsPartitions(gpu.uuid, chunks(gpu, inventory.cuda), clients_max=clients)
         case "mig":
             divided = MigGpu(gpu.index, dry_run=not recut, known=gpu.geometry)
             return MigInstances(divided, lambda: _mig_uuids(gpu.uuid))

@@ -130,6 +130,7 @@ class GpuReader:
             energy_j=_thousandths(millijoules),
             temperature_c=_ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
             process_bytes=_process_bytes(handle),
+            needs_reset=_needs_reset(handle),
         )  # fmt: skip
 
 
@@ -140,6 +141,14 @@ def _lost(handle: Any) -> bool:
     except pynvml.NVMLError as error:
         return bool(error.value == pynvml.NVML_ERROR_GPU_IS_LOST)
     return False
+
+
+def _needs_reset(handle: Any) -> bool | None:
+    """Return whether the driver asks for a recovery action; None if it does not tell (before R570)."""
+    found = _ask(pynvml.nvmlDeviceGetFieldValues, handle, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])
+    if not found or found[0].nvmlReturn != pynvml.NVML_SUCCESS:
+        return None
+    return bool(found[0].value.uiVal != pynvml.NVML_GPU_RECOVERY_ACTION_NONE)
 
 
 def _process_bytes(handle: Any) -> dict[int, int]:

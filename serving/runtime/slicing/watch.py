@@ -7,6 +7,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, Protocol
 
 from serving.policy.device_health import (
@@ -21,6 +22,7 @@ from serving.policy.device_health import (
     judge,
     struck,
 )
+from serving.runtime.clock import now_us
 
 logger = logging.getLogger(__name__)
 
@@ -99,8 +101,10 @@ class DeviceWatch:
             await asyncio.wait([self._read_next], timeout=wait_s)
         return self.readings
 
-    def hear(self, readings: Sequence[GpuReading], reason: str = "") -> None:
-        """Take what was read, and carry out what follows. `reason`: why nothing could be read."""
+    def hear(self, readings: Sequence[GpuReading], reason: str = "", at_us: int | None = None) -> None:
+        """Take what was read, and carry out what follows. `reason`: why nothing could be read; `at_us`: when
+        it was read, None for now."""
+        read_us = now_us() if at_us is None else at_us
         read, self._read_next = self._read_next, None
         if read is not None and not read.done():
             read.set_result(None)
@@ -113,10 +117,17 @@ class DeviceWatch:
         self.readings = readings or self.readings
         for reading in readings:
             standing = self.standings.get(reading.uuid, GpuStanding())
-            self.standings[reading.uuid], verdicts = judge(standing, reading)
+            self.standings[reading.uuid], verdicts = judge(standing, reading, read_us)
             for verdict in verdicts:
                 self._carry_out(verdict)
         self._hold()
+
+    def release(self, uuid: str) -> tuple[str, ...]:
+        """Lift the cordon of a GPU, as its operator says that it is good. Return what was given up with it,
+        and may be used again."""
+        if uuid in self.standings:
+            self.standings[uuid] = replace(self.standings[uuid], cordoned="", lost=False, calm_us=None)
+        return tuple(sorted(self._cordoned.pop(uuid, ())))
 
     def _read(self, loop: asyncio.AbstractEventLoop) -> None:
         reader = self._make_reader()
@@ -143,7 +154,7 @@ class DeviceWatch:
                 self._cordoned[uuid] = set()
                 logger.error("%s; its slices are lost until then", reason)
             case Uncordon(uuid=uuid):
-                logger.warning("GPU %s answers again; slices may use it", uuid)
+                logger.warning("GPU %s was reset and is quiet; slices may use it", uuid)
                 for domain in sorted(self._cordoned.pop(uuid, ())):
                     self._devices.device_back(domain)
 

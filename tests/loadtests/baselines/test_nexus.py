@@ -31,8 +31,8 @@ def test_models_of_different_shares_are_in_different_nodes() -> None:
 
 def test_one_that_runs_several_batches_at_once_has_a_node_alone() -> None:
     demand = asks("a", 10, {100: 100.0})
-    streams = replace(demand, options=(replace(demand.options[0], streams=2),))
-    draft = solve(on_parts(streams, asks("b", 10, {100: 100.0})))
+    several = replace(demand, options=(replace(demand.options[0], processes=2),))
+    draft = solve(on_parts(several, asks("b", 10, {100: 100.0})))
     assert cut(draft) == [[("a", 100)], [("b", 100)]]
 
 

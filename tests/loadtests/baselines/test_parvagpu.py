@@ -42,7 +42,7 @@ def test_it_cuts_and_batches_as_its_own_maps_do(scenario: int) -> None:
 
 def _instances(draft: Draft) -> Counter[Instance]:
     return Counter(
-        (each.model, round(slot.share.amount), each.rows, each.option.streams)
+        (each.model, round(slot.share.amount), each.rows, each.option.processes)
         for bundle in draft.bundles
         for slot in bundle.slots
         for each in slot.residents

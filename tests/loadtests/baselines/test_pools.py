@@ -59,8 +59,8 @@ def test_an_option_that_does_not_fit_hides_none_that_does() -> None:
 
 
 def test_only_options_of_one_batch_at_a_time_may_take_turns() -> None:
-    several = Option("old", WHOLE, "fp32", ((1, 1e4),), streams=2)
-    one = replace(several, streams=1)
+    several = Option("old", WHOLE, "fp32", ((1, 1e4),), processes=2)
+    one = replace(several, processes=1)
     (pool,) = fleet(old=1.0)
     assert single(pool, Demand("a", 1.0, 1e6, (several, one)), WHOLE) == one
     assert single(pool, Demand("a", 1.0, 1e6, (several,)), WHOLE) is None

@@ -135,7 +135,7 @@ def _alone(demand: Demand, option: Option, slowdown: float, pieces: bool) -> flo
     took_us = {rows: option.latency_us(rows) * slowdown for rows in sizes}
     budget_us = demand.slack * demand.slo_us
     return max(
-        (option.streams * rows * 1e6 / us for rows, us in took_us.items() if us <= budget_us), default=0.0
+        (option.processes * rows * 1e6 / us for rows, us in took_us.items() if us <= budget_us), default=0.0
     )
 
 
@@ -208,7 +208,7 @@ def _slices(pool: Pool, asked: Sequence[Demand], pieces: bool) -> Iterator[Slice
             [
                 (place, option, least)
                 for option in ways
-                if option.share == share and option.streams == 1
+                if option.share == share and option.processes == 1
                 for least in (_pieces(asked[place], ways, option) if pieces else (0.0,))
             ]
             for place, ways in enumerate(options)

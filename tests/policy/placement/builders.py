@@ -10,10 +10,10 @@ SLO_US = 1e6
 GPU = "gpu"
 
 
-def option(share: str, rate: float, kind: str = GPU, memory_bytes: int = 0, streams: int = 1) -> Option:
+def option(share: str, rate: float, kind: str = GPU, memory_bytes: int = 0, processes: int = 1) -> Option:
     """A replica of it carries so many rows a second, one by one."""
-    curve = ((1, streams * 1e6 / rate),)
-    return Option(kind, Share.parse(share), "fp32", curve, memory_bytes, streams=streams)
+    curve = ((1, processes * 1e6 / rate),)
+    return Option(kind, Share.parse(share), "fp32", curve, memory_bytes, processes=processes)
 
 
 def demand(model: str, rate: float, *options: Option, domains_min: int = 1) -> Demand:

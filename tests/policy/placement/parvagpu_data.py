@@ -49,9 +49,9 @@ def surfaces(folder: Path) -> Options:
     return {model: tuple(options) for model, options in fleets.measured(folder).items()}
 
 
-def demands(folder: Path, scenario: int, streams_max: int = 5) -> tuple[Demand, ...]:
+def demands(folder: Path, scenario: int, processes_max: int = 5) -> tuple[Demand, ...]:
     """The models of one of the six scenarios, with at most so many processes on an instance."""
-    return fleets.scenario(folder, scenario, streams_max)
+    return fleets.scenario(folder, scenario, processes_max)
 
 
 def generated(

@@ -246,10 +246,10 @@ def test_a_new_replica_goes_where_its_model_is_loaded() -> None:
     assert [each.residents[0].model for each in placement["p2"]] == ["c", "c"]
 
 
-def test_another_variant_or_number_of_streams_is_another_replica() -> None:
+def test_another_variant_or_number_of_processes_is_another_replica() -> None:
     pool = pool_of(Parts("mps", 100.0), "x")
     share = Share("mps", 50.0)
-    twice = option(share, "a").__class__("gpu", share, "v", ((1, 1000.0),), streams=2)
+    twice = option(share, "a").__class__("gpu", share, "v", ((1, 1000.0),), processes=2)
     draft = drafted(Bundle("p", (Slot(share, (PlacedReplica("a", twice, 1, 100.0),)),)))
     placement = assign(problem_of(pool), draft, {"p0": (part(50.0, "a"),)})
     assert len(moves({"p0": (part(50.0, "a"),)}, placement).started) == 1

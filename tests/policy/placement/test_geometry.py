@@ -11,6 +11,7 @@ from serving.policy.placement.geometry import (
     A30,
     A100_40,
     A100_80,
+    B200_180,
     GH200_96,
     H100_80,
     H100_NVL,
@@ -31,6 +32,7 @@ from serving.policy.placement.geometry import (
     open_slices,
     place,
     plain,
+    without,
 )
 from serving.profile.device import gpu_kind
 from serving.runtime.slicing.mig_text import geometry as listed
@@ -108,6 +110,17 @@ def test_where_drivers_list_unlike_memory_the_table_has_the_least(device: str, g
     assert all(0 <= each.memory_gib - one.memory_gib <= 1 for each, one in zip(found, geometry, strict=True))
 
 
+def test_of_b200_the_small_profiles_are_what_nvidia_smi_lists() -> None:
+    found = plain(listed(captured("b200-lgip"), captured("lgipp"), 0))
+    for each, known in zip(found, B200_180, strict=False):
+        assert replace(each, memory_gib=known.memory_gib) == known
+        assert 0 <= each.memory_gib - known.memory_gib <= 2  # another driver lists less
+    assert [each.name for each in B200_180] == [
+        "1g.23gb", "1g.45gb", "2g.45gb", "3g.90gb", "4g.90gb", "7g.180gb",
+    ]  # fmt: skip
+    assert B200_180[-1].sms == 148
+
+
 @pytest.mark.parametrize(("geometry", "counts"), [(A30, (4, 2, 1)), (RTX_PRO_6000, (4, 2, 1))])
 def test_a_gpu_of_four_parts_is_halved_or_quartered(geometry: Geometry, counts: tuple[int, ...]) -> None:
     assert tuple(each.instances_max for each in geometry) == counts
@@ -125,7 +138,7 @@ def test_profiles_that_differ_in_media_or_graphics_only_are_left_out() -> None:
 
 
 def test_all_known_tables_place_alike() -> None:
-    alike = (A100_40, A100_80, H100_80, H100_PCIE, H100_NVL, GH200_96)
+    alike = (A100_40, A100_80, H100_80, H100_PCIE, H100_NVL, GH200_96, B200_180)
     placed = {tuple((each.id, each.starts, each.size) for each in geometry) for geometry in alike}
     assert placed == {tuple((each.id, each.starts, each.size) for each in H200_141)}
 
@@ -148,7 +161,7 @@ def test_all_known_tables_place_alike() -> None:
         ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", RTX_PRO_6000),
         ("NVIDIA H200 NVL", None),
         ("NVIDIA H20", None),
-        ("NVIDIA B200", None),
+        ("NVIDIA B200", B200_180),
         ("NVIDIA GH200 144G HBM3e", None),
         ("Tesla T4", None),
     ],
@@ -238,3 +251,17 @@ def test_a_profile_that_is_used_up_leaves_nothing_of_it_open() -> None:
     once = (MigProfile(1, "1g", (0, 1, 2), 1, 1, 1.0, 1),)
     assert layouts(once) == ((), ((0, "1g"),), ((1, "1g"),), ((2, "1g"),))
     assert maximal_layouts(once) == (((0, "1g"),), ((1, "1g"),), ((2, "1g"),))
+
+
+@given(st.sampled_from(layouts(A100_80)), wanted)
+def test_beside_lost_instances_fits_exactly_what_would_fit_beside_them(lost: Layout, want: list[str]) -> None:
+    left = without(A100_80, lost)
+    known = {each.name for each in left}
+    room = known.issuperset(want) and bool(arrangements(left, want))
+    both = arrangements(A100_80, [*want, *names(lost)])
+    assert room == any(set(lost) <= set(layout) for layout in both)
+
+
+def test_without_anything_lost_a_geometry_is_the_same_and_a_whole_gpu_leaves_nothing() -> None:
+    assert without(H200_141, ()) == H200_141
+    assert without(H200_141, ((0, "7g.141gb"),)) == ()

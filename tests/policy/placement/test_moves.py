@@ -100,7 +100,7 @@ def test_a_batch_or_capacity_of_another_size_moves_nothing() -> None:
         {"p0": (slot("a", share=SHARES[1]),)},
         {"p0": (slot("a", start=4),)},
         {"p0": (Slot(HALF, (replace(resident("a"), option=replace(resident("a").option, variant="w")),)),)},
-        {"p0": (Slot(HALF, (replace(resident("a"), option=replace(resident("a").option, streams=2)),)),)},
+        {"p0": (Slot(HALF, (replace(resident("a"), option=replace(resident("a").option, processes=2)),)),)},
     ],
 )
 def test_another_place_or_way_to_run_is_another_replica(new: Placement) -> None:

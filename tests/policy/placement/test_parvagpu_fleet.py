@@ -43,12 +43,12 @@ def proved(problem: PlacementProblem) -> Draft:
     return draft
 
 
-@pytest.mark.parametrize("streams_max", FEWEST)
+@pytest.mark.parametrize("processes_max", FEWEST)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_the_fewest_gpus_of_each_scenario(folder: Path, scenario: int, streams_max: int) -> None:
-    problem = PlacementProblem(demands(folder, scenario, streams_max), (pool(20),))
+def test_the_fewest_gpus_of_each_scenario(folder: Path, scenario: int, processes_max: int) -> None:
+    problem = PlacementProblem(demands(folder, scenario, processes_max), (pool(20),))
     fewest = len(proved(problem).bundles)
-    assert fewest == FEWEST[streams_max][scenario - 1] <= COMMITTED[scenario - 1]
+    assert fewest == FEWEST[processes_max][scenario - 1] <= COMMITTED[scenario - 1]
     assert all(len(each.solve(problem).bundles) >= fewest for each in BASELINES)
 
 

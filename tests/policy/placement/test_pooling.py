@@ -66,7 +66,7 @@ def test_a_slack_that_was_set_is_kept() -> None:
 
 
 def test_batches_at_once_count_as_replicas() -> None:
-    twice = replace(OPTION, streams=2)
+    twice = replace(OPTION, processes=2)
     placement = {"d0": (Slot(ONE, (PlacedReplica("m", twice, 1, 100.0),)),)}
     problem = fleet((Demand("m", 10.0, 20_000.0, (twice,)),))
     assert pooled(problem, placement).demand_of["m"].slack == slack_of(2)

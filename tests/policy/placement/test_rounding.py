@@ -94,7 +94,7 @@ def two_kinds(seed: int, count: int, old: int, new: int) -> PlacementProblem:
     demands = []
     for each in parvagpu_data.generated(seed, count, 40.0):
         fast = draw.uniform(1.2, 2.5)
-        ways = [replace(way, kind="old") for way in each.options if way.streams == 1]
+        ways = [replace(way, kind="old") for way in each.options if way.processes == 1]
         ways += [
             replace(way, kind="new", curve=tuple((rows, us / fast) for rows, us in way.curve)) for way in ways
         ]

@@ -143,7 +143,7 @@ def test_two_models_share_a_slice_in_a_cycle_of_both_batches() -> None:
 
 
 def test_what_runs_batches_at_once_shares_no_slice() -> None:
-    way = Option("gpu", Share("mps", 50.0), "fp32", ((1, 1000.0),), streams=2)
+    way = Option("gpu", Share("mps", 50.0), "fp32", ((1, 1000.0),), processes=2)
     turn = Turn.of(flat("a", 1.0, way), way, 1500.0)
     other = Turn.of(flat("b", 1.0, option(50.0, (1, 1000.0))), option(50.0, (1, 1000.0)), 1.0)
     assert batches((turn, other)) is None

@@ -103,8 +103,8 @@ def test_what_is_routed_keeps_its_slo_and_carries_what_it_says() -> None:
     assert faults(slow, slo_us=20_000) == ["mps-0: a: 10000 us and then 10000 us are over 18000 us"]
     more = (loaded(resident("a", capacity=120.0)),)
     assert faults(more) == ["mps-0: a: carries 100 rows/s, not 120"]
-    shared = (loaded(resident("a", streams=2, capacity=50.0), B),)
-    assert "2 batches at once on a shared mps:50" in faults(shared)[0]
+    shared = (loaded(resident("a", processes=2, capacity=50.0), B),)
+    assert "2 processes on a shared mps:50" in faults(shared)[0]
     assert faults((loaded(A, routed=False),), slo_us=20_000) == []
 
 

@@ -73,7 +73,7 @@ def _carried(problem: PlacementProblem, placement: Placement) -> tuple[dict[str,
 
 
 def _key(each: PlacedReplica) -> tuple[object, ...]:
-    return each.model, each.option.variant, each.option.streams, each.rows, each.capacity
+    return each.model, each.option.variant, each.option.processes, each.rows, each.capacity
 
 
 def _residents(each: TransitionSlice) -> tuple[PlacedReplica, ...]:
@@ -83,5 +83,6 @@ def _residents(each: TransitionSlice) -> tuple[PlacedReplica, ...]:
 def _idle(each: TransitionSlice) -> tuple[PlacedReplica, ...]:
     """What is loaded, as though nothing were asked of it: only its memory counts."""
     return tuple(
-        replace(one, rows=1, capacity=0.0, option=replace(one.option, streams=1)) for one in _residents(each)
+        replace(one, rows=1, capacity=0.0, option=replace(one.option, processes=1))
+        for one in _residents(each)
     )

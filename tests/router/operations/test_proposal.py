@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from router.operations.applied import PlannedFor
 from router.operations.proposal import Proposal, UnsoundError, proposal
+from router.operations.slice_json import told_slice
 from router.settings import Settings, load_settings
 from router.settings.findings import PROBLEMS_MAX
 from serving.objectives import ReplicaSpec
@@ -96,6 +97,69 @@ def test_what_no_gpu_can_give_is_refused(
     with_gpus: Settings, slices: list[dict[str, str]], reason: str
 ) -> None:
     assert any(each.startswith(reason) for each in reasons(with_gpus, {"slices": slices, "models": BOTH}))
+
+
+PAIR = [{"name": name, "device": "h-1", "share": "mig:2g.35gb*2", "instance": "p"} for name in ("p-1", "p-2")]
+ON_PAIR = {"digits": {"slices": ["p-1", "p-2"]}, "minilm": {"slices": ["cpu-b"]}}
+
+
+def test_processes_of_an_instance_are_slices_with_its_name(with_gpus: Settings) -> None:
+    found = asked(with_gpus, {"slices": [{"name": "cpu-b", "cores": 1}, *PAIR], "models": ON_PAIR}).settings
+    assert [(each.name, str(each.share), each.instance) for each in found.slices[1:]] == [
+        ("p-1", "mig:2g.35gb*2", "p"),
+        ("p-2", "mig:2g.35gb*2", "p"),
+    ]
+    # As the gateway tells them they can be sent again: one form for both.
+    told = [told_slice(each) for each in found.slices]
+    again = [{key: each[key] for key in ("name", "device", "share", "instance")} for each in told[1:]]
+    assert (
+        asked(found, {"slices": [{"name": "cpu-b", "cores": 1}, *again], "models": ON_PAIR}).settings == found
+    )
+
+
+def test_several_processes_take_the_room_of_one_instance(with_gpus: Settings) -> None:
+    whole = [each | {"share": "mig:7g.141gb*2"} for each in PAIR]
+    body = {"slices": [{"name": "cpu-b", "cores": 1}, *whole], "models": ON_PAIR}
+    assert len(asked(with_gpus, body).settings.slices) == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        (
+            ({"instance": None}, {}),
+            "slices[1].share: mig:2g.35gb*2 is of one process of 2; expected `instance`",
+        ),
+        (({}, {"share": "mig:3g.71gb*2"}), "slices[2].instance: mig:3g.71gb*2 of h-1 in instance 'p' with"),
+        (({}, {"device": "h-2"}), "slices[2].instance: mig:2g.35gb*2 of h-2 in instance 'p' with"),
+        (
+            ({}, {"instance": "q"}),
+            "slices[1].instance: wrong count in instance 'p'; got '1 slices with share",
+        ),
+        (({"share": "mig:2g.35gb"}, {"share": "mig:2g.35gb"}), "slices[1].instance: wrong count in instance"),
+        (({"share": "mig:2g.35gb*99"}, {}), "slices[1].share: no share of a GPU; got 'mig:2g.35gb*99'"),
+        (({"share": "mps:30"}, {"share": "mps:30"}), "slices[1].instance: wrong count in instance 'p'"),
+    ],
+)
+def test_an_instance_without_all_of_its_processes_is_refused(
+    with_gpus: Settings, changes: tuple[dict[str, Any], ...], reason: str
+) -> None:
+    pair = [
+        {key: value for key, value in (each | change).items() if value}
+        for each, change in zip(PAIR, changes, strict=True)
+    ]
+    found = reasons(with_gpus, {"slices": [{"name": "cpu-b", "cores": 1}, *pair], "models": ON_PAIR})
+    assert any(each.startswith(reason) for each in found), found
+
+
+def test_a_slice_that_runs_in_an_instance_has_no_other(with_gpus: Settings) -> None:
+    running = asked(with_gpus, {"slices": [{"name": "cpu-b", "cores": 1}, *PAIR], "models": ON_PAIR}).settings
+    moved = [each | {"instance": "q"} for each in PAIR]
+    found = reasons(running, {"slices": [{"name": "cpu-b", "cores": 1}, *moved], "models": ON_PAIR})
+    said = (
+        "'p-1' has device: h-1, share: mig:2g.35gb*2, threads: 1, instance: p; name another slice otherwise"
+    )
+    assert f"slices[1].name: {said}" in found
 
 
 def test_lost_cores_are_dealt_last(settings: Settings) -> None:
@@ -187,7 +251,7 @@ def test_all_that_is_wrong_is_told_at_once(settings: Settings) -> None:
         "more: unknown key; got 'more', expected slices, models or steps (did you mean models?)",
         "slices[2].name: this key is required",
         "slices[2].cores: too small; got 0, expected 1 or more",
-        "slices[2].nam: unknown key; got 'nam', expected name, cores, threads, device or share "
+        "slices[2].nam: unknown key; got 'nam', expected name, cores, threads, device, share or instance "
         "(did you mean name?)",
         "slices[3]: not a mapping; got 7, expected keys and values (key: value)",
         "models.digits.slices[0]: unknown slice; got 'y', expected x",

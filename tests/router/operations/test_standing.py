@@ -15,14 +15,17 @@ from router.operations.applied import (
     applied,
     digest,
     forget,
+    in_force,
     keep,
     path_of,
     put_back,
     read,
     settings_in_force,
 )
+from router.operations.slice_json import read_slice, told_slice
 from router.settings import Settings, load_settings
-from serving.specs import SliceSpec
+from serving.rehearsal import RehearsalSpec
+from serving.specs import DeviceSpec, Share, SliceSpec
 from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\
@@ -287,3 +290,38 @@ def test_what_was_kept_before_slices_had_prices_is_read(settings: Settings) -> N
         del each["price"], each["spot"]
     path_of(settings.path).write_text(json.dumps(told))
     assert read(settings.path) == sample(settings)
+
+
+GPU = SliceSpec(
+    "g-1", (4, 5), 2, "cuda:0", Share.parse("mig:2g.35gb*2"), 1 << 30, 0.5, True, "gpu-nvidia-h200",
+    instance="g cuda:0 0",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", [SliceSpec("c", (0, 2), 2, memory_bytes=7, price=0.25, spot=True), GPU,
+                                  replace(GPU, rehearsed=True, device="h-1", instance="")])  # fmt: skip
+def test_a_slice_in_json_is_the_same_slice(spec: SliceSpec) -> None:
+    assert read_slice(json.loads(json.dumps(told_slice(spec)))) == spec
+
+
+def test_what_an_earlier_version_has_kept_still_holds(settings: Settings) -> None:
+    written = told(settings)
+    before = [
+        {"name": each["name"], "cores": each["on"], "threads": each["threads"], "memory_bytes": 0,
+         "price": 0.0, "spot": False, "device": "cpu", "kind": "", "rehearsed": False, "instance": "",
+         "share": ""}
+        for each in written["slices"]
+    ]  # fmt: skip
+    path_of(settings.path).write_text(json.dumps(written | {"format": 1, "slices": before}))
+    assert read(settings.path) == sample(settings)
+
+
+def test_a_rehearsed_device_that_departs_from_its_profiles_is_still_the_one_that_was_applied(
+    settings: Settings,
+) -> None:
+    made_up = replace(GPU, rehearsed=True, device="h")
+    devices = (DeviceSpec("h", "gpu-nvidia-h200", "mig", rehearse=True, rehearsal=RehearsalSpec(noise=0.1)),)
+    rehearsed = replace(settings, devices=devices)
+    kept = sample(rehearsed, slices=(*SLICES, made_up))
+    keep(rehearsed.path, kept)
+    assert applied(in_force(rehearsed, kept)) == kept

@@ -55,7 +55,7 @@ def test_an_option_is_what_was_measured_of_the_variant_that_answers(tmp_path: Pa
     options = asked(path)[0]["digits"].options
     assert [str(each.share) for each in options] == ["cores:1", "cores:2", "cores:4"]
     one, two, _ = options
-    assert (one.kind, one.variant, one.streams) == (HERE, "linear", 1)
+    assert (one.kind, one.variant, one.processes) == (HERE, "linear", 1)
     assert one.curve == tuple((rows, 1000.0 + 1000 * rows) for rows in ROWS)
     assert two.curve == tuple((rows, 1000.0 + 500 * rows) for rows in ROWS)
     assert one.memory_bytes == (1 << 20) + (16 << 10)  # the variant, and what its largest batch takes
@@ -94,14 +94,19 @@ def test_of_a_profile_of_larger_batches_only_the_smallest_is_as_dear(tmp_path: P
     assert asked(path)[0]["minilm"].options[0].curve == ((32, 6000.0),)  # batch_max is 32
 
 
-def test_several_streams_and_other_kinds_are_options_of_their_own(tmp_path: Path) -> None:
+def test_several_processes_and_other_kinds_are_options_of_their_own(tmp_path: Path) -> None:
     path = deployment(tmp_path, HOST.replace("]", f", {{name: g, kind: {H200}}}]") + GATEWAY)
-    profile = measured(tmp_path, "digits", "linear", Share("mps", 50.0), 100)
-    ProfileStore(tmp_path / "profiles").write(replace(profile, streams=2))
-    options = asked(path)[0]["digits"].options
-    assert [(each.kind, str(each.share), each.streams) for each in options[3:]] == [
-        (H200, "mps:50", 1), (H200, "mps:50", 2),
+    instance = Share.parse("mig:2g.35gb")
+    profile = measured(tmp_path, "digits", "linear", instance, 100)
+    ProfileStore(tmp_path / "profiles").write(replace(profile, share=instance.with_processes(3)))
+    one, three = asked(path)[0]["digits"].options[3:]
+    assert [(each.kind, str(each.share), each.processes) for each in (one, three)] == [
+        (H200, "mig:2g.35gb", 1), (H200, "mig:2g.35gb", 3),
     ]  # fmt: skip
+    assert three.memory_bytes == 3 * one.memory_bytes
+    assert one.profiled is not None
+    assert three.profiled is not None
+    assert three.profiled.rate == pytest.approx(3 * one.profiled.rate)
 
 
 def test_what_is_predicted_and_not_measured_is_said(tmp_path: Path) -> None:

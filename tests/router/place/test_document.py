@@ -43,7 +43,7 @@ def test_the_placement_is_there_device_by_device() -> None:
     assert (third["share"], third["start"]) == ("mig:1g.10gb", 2)
     assert second["residents"] == [
         {
-            "model": "bert-large-uncased", "variant": "fp16", "rows": 16, "streams": 1,
+            "model": "bert-large-uncased", "variant": "fp16", "rows": 16, "processes": 1,
             "batch_ms": 79.6048, "capacity_rows_per_s": 200.993, "profiled_capacity": None,
         }
     ]  # fmt: skip

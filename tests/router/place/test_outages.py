@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,13 +14,13 @@ from router.operations.proposal import proposal
 from router.place.advising import Advice, AdviceTask, advise, without_document
 from router.place.applying import Running, body
 from router.place.asked import PlacementTask, ask
-from router.place.fleet import pools
 from router.place.outages import Outages, left, read_outages
 from router.place.rates import RunningGateway
 from router.settings import Settings, load_settings
 from router.simulate.traffic import SimulateRequestError
 from serving.planning.task import AskedRate
-from serving.policy.placement.problem import Parts
+from serving.policy.placement.geometry import place
+from serving.policy.placement.problem import Instances, Parts
 from serving.simulation.traffic import Mix
 from serving.specs import Share
 from tests.router.place.deployments import GATEWAY, HOST, MODELS, deployment, four_cores
@@ -168,22 +169,72 @@ def test_what_cannot_be_asked_is_a_sentence(tmp_path: Path) -> None:
     assert found.startswith("--without: unknown slice")
 
 
-REHEARSED = """\
-devices:
-  - {name: h, kind: gpu-nvidia-h200, count: 2, divide: mps, rehearse: true}
-slices: [{name: cpu-a, cores: 1}, {name: g, device: h, share: "mps:50"}]
-models:
-  - {path: models/digits, slo_ms: 25, slices: [g], variants: [linear], default_variant: linear}
-"""
+def on_gpus(home: Path, divide: str, entries: str, profiled: Sequence[str]) -> tuple[PlacementTask, Running]:
+    """Two rehearsed H200s that are divided so, with these slices beside cpu-a."""
+    text = (
+        f"devices: [{{name: h, kind: gpu-nvidia-h200, count: 2, divide: {divide}, rehearse: true}}]\n"
+        f"slices: [{{name: cpu-a, cores: 1}}, {entries}]\n"
+        "models: [{path: models/digits, slo_ms: 25, slices: [g], variants: [linear], "
+        "default_variant: linear}]\n"
+    )
+    path = deployment(home, text)
+    write_profiles(home / "profiles", profiled, ("digits", "linear"))
+    asked = ask(path, ["digits=100"], 0.2, RunningGateway(), None)
+    return asked, Running.of(asked.settings)
 
 
-def test_a_gpu_that_lost_a_slice_is_lost_as_a_whole(tmp_path: Path) -> None:
-    asked, _ = world(tmp_path)
-    (tmp_path / "gpus").mkdir()
-    path = deployment(tmp_path / "gpus", REHEARSED)
-    write_profiles(tmp_path / "gpus" / "profiles", ["mps:50"], ("digits", "linear"))
-    settings = load_settings(path)
-    problem = replace(asked.problem, pools=(*asked.problem.pools, *pools(settings.devices)))
-    question = replace(asked, settings=settings, problem=problem)
-    found, _ = left(question, Running.of(settings), Outages(lost=("g-1",)))
+def test_a_gpu_that_lost_all_of_its_slices_is_lost(tmp_path: Path) -> None:
+    asked = on_gpus(tmp_path, "mps", '{name: g, device: h, share: "mps:50"}', ["mps:50"])
+    found, _ = left(*asked, Outages(lost=("g-1",)))
     assert [each for each in found.problem.pool_of if each.startswith("h-")] == ["h-2"]
+
+
+def test_of_a_gpu_that_lost_one_slice_the_rest_is_planned_with(tmp_path: Path) -> None:
+    entry = '{name: g, device: h, share: "mps:30", count: 2}'
+    found, running = left(*on_gpus(tmp_path, "mps", entry, ["mps:30"]), Outages(lost=("g-1",)))
+    totals = {
+        name: pool.division.total
+        for name, pool in found.problem.pool_of.items()
+        if name.startswith("h-") and isinstance(pool.division, Parts)
+    }
+    assert totals == {"h-1": 70.0, "h-2": 100.0}
+    assert running.models["digits"] == ("g-2", "g-3", "g-4")
+
+
+def test_of_a_gpu_that_lost_an_instance_what_fits_beside_it_is_planned_with(tmp_path: Path) -> None:
+    entry = '{name: g, device: h-1, share: "mig:3g.71gb", count: 2}'
+    found, _ = left(*on_gpus(tmp_path, "mig", entry, ["mig:3g.71gb"]), Outages(lost=("g-2",)))
+    division = found.problem.pool_of["h-1"].division
+    assert isinstance(division, Instances)
+    assert "7g.141gb" not in {each.name for each in division.geometry}
+    assert place(division.geometry, ["3g.71gb"])
+    assert place(division.geometry, ["3g.71gb", "3g.71gb"]) is None
+    assert place(division.geometry, ["2g.35gb", "2g.35gb"])
+    (stays,) = found.current["h-1"]
+    profile = division.profile(stays.share)
+    assert profile is not None
+    assert stays.start in profile.starts
+
+
+def test_an_instance_that_lost_a_process_is_lost_with_all_of_them(tmp_path: Path) -> None:
+    entry = '{name: g, device: h-1, share: "mig:2g.35gb", count: 2, processes: 2}'
+    asked = on_gpus(tmp_path, "mig", entry, ["mig:2g.35gb*2"])
+    found, running = left(*asked, Outages(lost=("g-1",)))
+    assert running.models["digits"] == ("g-3", "g-4")
+    assert [each.processes for each in found.current["h-1"]] == [2]
+    assert {"g-1", "g-2"} <= running.away
+
+
+@pytest.mark.parametrize(
+    ("divide", "entry", "there"),
+    [
+        ("mps", '{name: g, device: h-1, share: time, count: 2}', ["h-1", "h-2"]),  # turns reserve nothing
+        ("mig", '{name: g, device: h-1, share: "mps:30", count: 2}', ["h-2"]),  # what is left is not known
+    ],
+)  # fmt: skip
+def test_where_a_lost_slice_had_no_part_of_the_planned_kind(
+    tmp_path: Path, divide: str, entry: str, there: list[str]
+) -> None:
+    profiled = ["time:1", "mps:30", "mig:1g.18gb"]
+    found, _ = left(*on_gpus(tmp_path, divide, entry, profiled), Outages(lost=("g-1",)))
+    assert [each for each in found.problem.pool_of if each.startswith("h-")] == there

@@ -163,9 +163,9 @@ def test_a_folder_whose_name_yaml_would_misread_is_quoted(tmp_path: Path) -> Non
         folder.rename(tmp_path / "models" / "digits")
 
 
-def slot(kind: str = HERE, share: str = "cores:1", streams: int = 1) -> Slot:
+def slot(kind: str = HERE, share: str = "cores:1", processes: int = 1) -> Slot:
     parsed = Share.parse(share)
-    option = Option(kind, parsed, "linear", ((1, 1000.0),), streams=streams)
+    option = Option(kind, parsed, "linear", ((1, 1000.0),), processes=processes)
     return Slot(parsed, (PlacedReplica("digits", option, 1, 1.0),))
 
 
@@ -175,7 +175,7 @@ def slot(kind: str = HERE, share: str = "cores:1", streams: int = 1) -> Slot:
         {},
         {"host": ()},
         {"host": (slot(), Slot(Share("cores", 1.0), ()))},
-        {"host": (slot(streams=2),)},  # a worker runs one batch at a time
+        {"host": (slot(processes=2),)},  # a worker on cores computes alone
         {"host": (slot(share="cores:1.5"),)},
         {"host": (slot(),), "elsewhere": (slot(),)},
         {"elsewhere": (slot(),)},

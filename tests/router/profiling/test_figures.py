@@ -118,13 +118,13 @@ def test_a_predicted_knee_is_said_to_be_predicted() -> None:
     assert said.endswith("in batches of 8, the largest measured (predicted, ±12 %).")
 
 
-def test_kinds_of_shares_streams_and_instances_of_one_amount_are_not_mixed() -> None:
+def test_kinds_of_shares_processes_and_instances_of_one_amount_are_not_mixed() -> None:
     profiles = (
         profile("mig:1g.18gb", 1000),
         profile("mig:1g.35gb", 1000),
         profile("mig:3g.71gb", 500),
         profile("mps:50", 1000),
-        profile("mps:50", 1500, streams=2),
+        profile("mig:3g.71gb*2", 900),
         profile("mps:100", 800),
     )
     found = scalings([ProfileSet("m", "v", KIND, profiles)], SLO_US)
@@ -133,7 +133,7 @@ def test_kinds_of_shares_streams_and_instances_of_one_amount_are_not_mixed() -> 
         ("v", ["mig:1g.18gb", "mig:3g.71gb"]),
         ("v", ["mig:1g.35gb"]),
         ("v", ["mps:50", "mps:100"]),
-        ("v (2 batches at once)", ["mps:50"]),
+        ("v (one of 2 processes)", ["mig:3g.71gb*2"]),
     ]
 
 

@@ -111,7 +111,7 @@ def test_what_is_measured_is_measured_again_only_when_asked_or_when_the_model_ha
 def test_ctrl_c_keeps_what_was_measured_and_the_same_command_goes_on(spin: Path) -> None:
     (spin / "model.yaml").write_text(MODEL_YAML.replace("us: 40", "us: 100000"))  # it takes its 30 s
     words = ["profile", "spin", "--variant", "quick", "--shares", "1", "--batches", "1", "--allow-noise"]
-    part = spin.parents[1] / "profiles" / "local" / KIND / "spin.quick.cores-1.1.part"
+    part = spin.parents[1] / "profiles" / "local" / KIND / "spin.quick.cores-1.part"
     # A shell's background jobs, and what they start, ignore the signal.
     code = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code += "; from router.cli import main; main()"
@@ -145,12 +145,11 @@ def test_a_noisy_machine_is_refused_with_its_evidence_and_nothing_is_kept(
     assert not (spin.parents[1] / "profiles").exists()
 
 
-@pytest.mark.slow
-def test_processes_that_compute_at_once_are_kept_as_streams(spin: Path) -> None:
-    measured("--variant", "quick", "--batches", "1,8", "--processes", "1,2")
-    found = ProfileStore(spin.parents[1] / "profiles").read_set(KIND, "spin", "quick")
-    assert found is not None
-    assert [each.streams for each in found.profiles] == [1, 2]
+def test_several_processes_need_a_mig_instance(spin: Path) -> None:
+    result = profile("spin", "--shares", "1", "--processes", "1,2")
+    assert result.exit_code == 2
+    assert "--processes: got 1,2 with cores:1; several processes share a MIG instance" in result.output
+    assert not (spin.parents[1] / "profiles").exists()
 
 
 @pytest.mark.slow
@@ -203,7 +202,7 @@ def test_pairs_are_measured_beside_each_other(spin: Path) -> None:
         (["spin", "--shares", "mps:50"], "mps:50 cannot be measured on cpu; expected cores"),
         (["spin", "--shares", "x:1"], "a share is KIND:AMOUNT"),
         (["spin", "--batches", "0"], "--batches: expected whole numbers from 1 to 65536, got '0'"),
-        (["spin", "--processes", "99"], "--processes: expected whole numbers from 1 to 16, got '99'"),
+        (["spin", "--processes", "99"], "--processes: expected whole numbers from 1 to 48, got '99'"),
         (["spin", "--device", "cuda:7"], "--device: there is no cuda:7 here"),
         (["spin", "--html", "absent/x.html"], "there is no folder absent"),
         (["spin", "--colocate", "spin"], "--colocate names its models itself"),

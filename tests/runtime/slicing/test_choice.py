@@ -3,7 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from router.settings.gpu_faults import faults
+from serving.policy.placement.geometry import H200_141
 from serving.runtime.slicing.choice import (
     device_actuator,
     device_named,
@@ -177,14 +181,16 @@ def test_each_kind_has_its_actuator_with_the_limits_of_driver_and_gpu() -> None:
 
 
 H200 = gpu(0)
-NO_PARTITIONS = "GPU 0: static MPS partitions need CUDA 13.1 and an Ampere or later"
+NO_PARTITIONS = "GPU 0: sm: shares need CUDA 13.1 and an Ampere or later; expected mps: shares"
+MODE_OFF = "GPU 0 is not in MIG mode; end all of its processes and run `nvidia-smi -i 0 -mig 1` as root, or "
+MODE_ON = "GPU 0 is in MIG mode, so its shares are instances; expected share: mig:PROFILE, or "
 
 
 @pytest.mark.parametrize(
     ("kind", "device", "cuda", "said"),
     [
-        ("mig", H200, 13010, "GPU 0 is not in MIG mode, which its operator sets"),
-        ("mps", replace(H200, mig=True), 13010, "GPU 0 is in MIG mode: its shares are mig"),
+        ("mig", H200, 13010, f"{MODE_OFF}ask for another share"),
+        ("mps", replace(H200, mig=True), 13010, f"{MODE_ON}`nvidia-smi -i 0 -mig 0` as root"),
         ("sm", H200, 12080, NO_PARTITIONS),
         ("sm", replace(H200, capability=(7, 5)), 13010, NO_PARTITIONS),
         ("sm", replace(H200, sms=None), 13010, NO_PARTITIONS),
@@ -195,3 +201,31 @@ def test_what_a_gpu_cannot_have_is_refused(kind: str, device: Gpu, cuda: int, sa
     with pytest.raises(SlicingError) as raised:
         gpu_actuator(kind, device, replace(LOST, cuda=cuda))
     assert str(raised.value) == said
+
+
+@given(
+    st.sampled_from(["whole", "time", "mps", "sm", "mig"]),
+    st.sampled_from([True, False, None]),
+    st.sampled_from([None, (7, 5), (8, 0), (9, 0), (12, 0)]),
+    st.sampled_from([None, 108, 132]),
+    st.sampled_from([None, 12080, 13010, 14000]),
+)
+def test_a_check_refuses_exactly_the_shares_that_no_actuator_gives(
+    kind: str, mig: bool | None, capability: tuple[int, int] | None, sms: int | None, cuda: int | None
+) -> None:
+    instances = (MigDevice("MIG-a", 1, 1, 16, 0, "1g.18gb"),) if mig else ()
+    here = replace(H200, mig=mig, capability=capability, sms=sms, mig_devices=instances, geometry=H200_141)
+    share = Share.parse({"mig": "mig:1g.18gb", "mps": "mps:30", "sm": "sm:3"}.get(kind, f"{kind}:1"))
+    inventory = replace(LOST, gpus=(here,), cuda=cuda)
+    refused = [*faults("GPU 0", here, (share,), inventory, recut=False)]
+    if refused:
+        with pytest.raises(SlicingError) as raised:
+            gpu_actuator(kind, here, inventory)
+        assert refused == [str(raised.value)]
+        return
+    found = gpu_actuator(kind, here, inventory)
+    assert share in found.guarantee.granularity
+    if kind == "sm":  # the same number of chunks bounds both
+        least, most = found.guarantee.granularity[0], found.guarantee.granularity[-1]
+        assert not [*faults("GPU 0", here, (most,), inventory, recut=False)]
+        assert [*faults("GPU 0", here, (most, least), inventory, recut=False)]

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from serving.runtime.slicing import mps_daemon, mps_text
 from serving.runtime.slicing.contract import FaultDomain, Resize, SlicingError
+from serving.runtime.slicing.inside import InstanceProcesses
+from serving.runtime.slicing.mig import GivenInstance
 from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.mps_daemon import CONTROL, MpsDaemon
 from serving.specs import Share, SliceSpec
@@ -320,3 +323,26 @@ def test_guarantees_say_what_is_a_cap_and_what_a_reservation(twin: str) -> None:
     with pytest.raises(SlicingError, match="slice c: there are 2 slices, as many as there can be"):
         caps.open(slice_of("mps", 60, "c"))
     caps.stop()
+
+
+def test_processes_of_an_instance_are_clients_of_one_daemon_there_without_caps(control: str) -> None:
+    share = Share.parse("mig:2g.35gb*2")
+    alone = SliceSpec("a", (0,), device="cuda:0", part=share.with_processes(1))
+    given = GivenInstance(GPU_UUID, share.with_processes(1))
+    there = InstanceProcesses(given, share, control)
+    try:
+        specs = [replace(alone, name=name, part=share) for name in ("a", "b")]
+        settings = [dict(there.open(each).environment) for each in specs]
+        assert len({each["CUDA_MPS_PIPE_DIRECTORY"] for each in settings}) == 1
+        assert {each["CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"] for each in settings} == {"100"}
+        assert there.daemon.answers()
+        with pytest.raises(SlicingError, match="as many as there can be"):
+            given.open(alone)  # the instance is theirs
+    finally:
+        there.stop()
+    assert given.open(alone)
+
+
+def test_without_such_an_instance_its_processes_have_nothing_to_share() -> None:
+    with pytest.raises(SlicingError, match=r"mig:2g\.35gb is no share here"):
+        InstanceProcesses(GivenInstance("MIG-a", Share.parse("mig:1g.18gb")), Share.parse("mig:2g.35gb*2"))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from serving.policy.device_health import GpuReading, Placed, Xid
+from serving.runtime.clock import now_us
 from serving.runtime.slicing.watch import DeviceWatch
 
 CALM = GpuReading("GPU-0", 0, "NVIDIA H200", xids=())
@@ -63,8 +64,28 @@ def test_a_lost_gpu_takes_its_slices_along_later_ones_too_and_gives_them_back() 
     placed["c"] = Placed("GPU-0", "", "mps")
     seen.hear([replace(CALM, lost=True)])
     assert told.said[1:] == [("lost", "of c")]
-    seen.hear([CALM])
+    begin_us = now_us()
+    for later_s in (100, 159):
+        seen.hear([CALM], at_us=begin_us + later_s * 1_000_000)
+    assert told.said[2:] == []
+    seen.hear([CALM], at_us=begin_us + 161_000_000)
     assert told.said[2:] == [("back", "of a"), ("back", "of c")]
+    seen.hear([CALM], at_us=begin_us + 162_000_000)
+    assert len(told.said) == 4
+
+
+def test_a_gpu_whose_operator_says_that_it_is_good_is_used_until_its_next_fault() -> None:
+    told = Told()
+    seen = watch(told, {"a": Placed("GPU-0", "", "whole")})
+    faulty = replace(CALM, xids=(Xid(119),))
+    seen.hear([faulty])
+    seen.hear([CALM])
+    assert seen.release("GPU-0") == ("of a",)
+    seen.hear([CALM])
+    assert told.said == [("lost", "of a")]
+    seen.hear([faulty])
+    assert told.said == [("lost", "of a")] * 2
+    assert seen.release("GPU-1") == ()
 
 
 def test_a_fault_of_an_application_ends_its_worker_and_leaves_the_gpu_in_use(

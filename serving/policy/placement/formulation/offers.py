@@ -53,7 +53,7 @@ class Offers:
     It knows options by their identity, so the problem has to live as long as it does.
 
     `between`: replicas may take turns, and then a batch may have any number of rows (`shared_slices.py`). A
-    replica with several streams has its slice for itself, and runs measured batches.
+    replica of several processes has its slice for itself, and runs measured batches.
     """
 
     def __init__(self, pool: Pool, between: bool = False) -> None:
@@ -87,7 +87,7 @@ class Offers:
             offer = option.offer(budget_us) if self._fits[key] else None
         else:
             offer = self._known(option, budget_us) if self._fits[key] else None
-        if offer is None or not self._between or option.streams > 1:
+        if offer is None or not self._between or option.processes > 1:
             return offer
         rows, us = _largest(option, budget_us * (1 + ROUNDING))
         return max(offer, Offer(option, rows, us, rows * 1e6 / us), key=lambda each: each.throughput)
@@ -97,7 +97,7 @@ class Offers:
         if steps is None:
             steps = self._steps[id(option)] = _Steps.of(option)
         point = steps.within(budget_us)
-        return Offer(option, *point, option.streams * point[0] * 1e6 / point[1]) if point else None
+        return Offer(option, *point, option.processes * point[0] * 1e6 / point[1]) if point else None
 
     def _as_good(self, one: Offer, other: Offer) -> bool:
         if self._lean and one.option.memory_bytes > other.option.memory_bytes:

@@ -18,7 +18,7 @@ def options(draw: st.DrawFn) -> Option:
     steps = draw(st.lists(st.integers(0, 3), min_size=4, max_size=4))
     curve = tuple((rows, 10.0 + sum(steps[: place + 1])) for place, rows in enumerate(ROWS))
     share, kind = draw(st.sampled_from(SHARES)), draw(st.sampled_from(("gpu", "other")))
-    return Option(kind, share, "v", curve, draw(st.integers(0, 3)), streams=draw(st.integers(1, 2)))
+    return Option(kind, share, "v", curve, draw(st.integers(0, 3)), processes=draw(st.integers(1, 2)))
 
 
 demands = st.builds(
@@ -42,11 +42,11 @@ def best(demand: Demand, between: bool, held: int) -> float:
     """Rows a second of the best batch on half of a device, of a replica that holds at most so much."""
     found = [0.0]
     for each in demand.options:
-        sizes = range(1, ROWS[-1] + 1) if between and each.streams == 1 else ROWS
+        sizes = range(1, ROWS[-1] + 1) if between and each.processes == 1 else ROWS
         if each.kind == "gpu" and each.share == SHARES[1] and each.memory_bytes <= held:
             took_us = {rows: each.latency_us(rows) for rows in sizes}
             found += [
-                each.streams * rows * 1e6 / us
+                each.processes * rows * 1e6 / us
                 for rows, us in took_us.items()
                 if us <= demand.slack * demand.slo_us * (1 + 1e-6)
             ]
