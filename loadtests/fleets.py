@@ -21,7 +21,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 
 SCENARIOS = (1, 2, 3, 4, 5, 6)
 KIND = "a100"

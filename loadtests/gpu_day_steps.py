@@ -20,7 +20,7 @@ from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
 from serving.runtime.slicing.mig import MigGpu, MigInstances
 from serving.runtime.slicing.mig_plan import plan
 from serving.runtime.slicing.mps import MpsPercentages
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 RATE_S = 3.0
 SEEN_S = 20.0

@@ -43,7 +43,8 @@ from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.opening import PreparedShares
 from serving.simulation.patterns import POISSON_CV, due_times
-from serving.specs import Limits, ModelSpec, ServedModel, Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import Limits, ModelSpec, ServedModel
 from serving.tensor import ITEM_BYTES, Tensor
 from serving.vocabulary import COMPLETED
 

@@ -19,7 +19,8 @@ import uvloop
 
 from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
-from serving.specs import ModelSpec, SliceSpec, TensorSpec, VariantSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ModelSpec, TensorSpec, VariantSpec
 from serving.worker.batches import BatchInput, BatchResult
 from serving.worker.orders import Loaded, MeasuredBatches
 

@@ -18,7 +18,8 @@ import uvloop
 from router.settings import load_model
 from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
-from serving.specs import ModelSpec, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ModelSpec
 from serving.worker.batches import BatchInput, BatchResult
 from serving.worker.orders import Loaded, MeasuredBatches
 

@@ -20,7 +20,8 @@ from serving.runtime.gateway import Gateway
 from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Request
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel
 from serving.vocabulary import COMPLETED, Outcome
 
 SLICE = "measured"

@@ -26,7 +26,7 @@ from loadtests.sim_fidelity import MODEL, TRANSPORT, Twin, counted_at, line, sim
 from serving.profile.curve import Point, Profile
 from serving.profile.store import ProfileStore
 from serving.recording import SUFFIX
-from serving.specs import Share
+from serving.slice_specs import Share
 
 KIND, SHARE, SLICES = "gpu-nvidia-h200", "mig:2g.35gb", 3
 VARIANT, ROWS = "resnet", (1, 2, 4, 8, 16)

@@ -28,16 +28,8 @@ from serving.simulation.site import Site
 from serving.simulation.tables import find_capacity
 from serving.simulation.tally import mean_accuracy
 from serving.simulation.virtual_workers import Happening, Weight, WorkerTerms
-from serving.specs import (
-    BatchingSpec,
-    Limits,
-    ModelSpec,
-    ServedModel,
-    Share,
-    SliceSpec,
-    TensorSpec,
-    VariantSpec,
-)
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import BatchingSpec, Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
 from serving.vocabulary import COMPLETED
 
 SECOND = 1_000_000

@@ -25,7 +25,7 @@ from loadtests.testbed import CONNECTIONS, CONNECTIONS_MAX, Watch, may_go_first,
 from serving.profile.device import device_kind
 from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 SLICE = "measured"
 

@@ -27,7 +27,8 @@ from serving.simulation.patterns import POISSON_CV, RateStep, draw
 from serving.simulation.planning import Stubborn
 from serving.simulation.site import Site
 from serving.simulation.virtual_workers import Weight, WorkerTerms
-from serving.specs import Limits, ModelSpec, ServedModel, Share, SliceSpec, TensorSpec, VariantSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
 from serving.vocabulary import Kind, Outcome
 
 SECOND = 1_000_000

@@ -73,7 +73,8 @@ from serving.runtime.selecting import SelectingServing
 from serving.runtime.slicing.choice import device_actuator
 from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel
 
 
 class GatewayServer:

@@ -12,7 +12,8 @@ from router.settings.problems import Loc
 from router.settings.promises import CHOOSING, FLOORS, stated_at
 from serving.objectives import Objective
 from serving.profile.latency import Latency
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 Measured = Callable[[ServedModel, SliceSpec, str], Latency | None]
 """What was measured of a variant on a slice, or None."""

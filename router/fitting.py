@@ -4,7 +4,7 @@ from router.feasibility import Measurements
 from router.settings.findings import Findings
 from router.settings.floors import answering
 from serving.control.on_demand import memory_estimate
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 _MB = 1 << 20
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from router.settings import Settings
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 
 def gpu_lines(settings: Settings) -> Iterator[str]:

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypedDict
 
-from serving.specs import ServedModel, SliceSpec, place_of
+from serving.slice_specs import SliceSpec, place_of
+from serving.specs import ServedModel
 
 if TYPE_CHECKING:  # a reader of JSON needs none of it
     from serving.control.isolating import Isolation

@@ -14,14 +14,8 @@ from router.settings.problems import one_of
 from router.settings.scaling import span
 from router.settings.slices import default_slices
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
-from serving.specs import (
-    DEFAULT_TENANT,
-    RecordingSpec,
-    ServedModel,
-    TenantSpec,
-    WorkersSpec,
-    guards_of,
-)
+from serving.slice_specs import WorkersSpec
+from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, TenantSpec, guards_of
 
 _AIMS = {
     MOST_ACCURATE: "the most accurate that the load allows",

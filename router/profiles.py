@@ -8,7 +8,8 @@ from serving.profile.curve import Profile
 from serving.profile.device import device_kind
 from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 
 def stored_profile(store: ProfileStore, slice_spec: SliceSpec, model: str, variant: str) -> Profile | None:

@@ -24,7 +24,8 @@ from serving.planning.proposing import lost_slices
 from serving.planning.task import AskedRate
 from serving.runtime.fleet import Fleet
 from serving.runtime.job import JobError, Work, run
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 logger = logging.getLogger(__name__)
 

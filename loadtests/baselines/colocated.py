@@ -8,7 +8,7 @@ from loadtests.baselines.pools import NEAR
 from loadtests.baselines.squishy import Session, in_turns, occupancy
 from serving.policy.placement.plan import ROUNDING, PlacedReplica, Slot
 from serving.policy.placement.problem import Parts, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 
 
 @dataclass(frozen=True)

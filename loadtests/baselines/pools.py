@@ -10,7 +10,7 @@ from math import inf
 
 from serving.policy.placement.plan import Bundle, Draft, Slot
 from serving.policy.placement.problem import Demand, Offer, Option, Parts, PlacementProblem, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 
 NEAR = 1e-9
 """Relative to a demand's rate: less than that is not worth a replica."""

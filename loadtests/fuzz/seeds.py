@@ -27,7 +27,7 @@ from serving.cache.values import encode
 from serving.profile import document
 from serving.profile.curve import Origin, Point, Profile
 from serving.profile.profiles import ProfileSet
-from serving.specs import Share
+from serving.slice_specs import Share
 from serving.tensor import Tensor
 from serving.worker.batches import (
     LAST,

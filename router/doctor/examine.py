@@ -16,7 +16,7 @@ from serving.profile.device import device_kind, gpu_kind
 from serving.runtime.slicing.choice import device_named
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Inventory, take_inventory
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 WATCH_S: Final = 0.5
 """How long the neighbours are watched."""

@@ -9,7 +9,7 @@ from router.settings import Settings, SettingsError
 from router.settings.cgroups import CGROUPS, PROC, lines
 from router.settings.document import read_document
 from router.settings.slices import usable_cores
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 MIG, MPS = frozenset({"mig"}), frozenset({"mps", "sm"})
 

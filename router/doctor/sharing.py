@@ -13,7 +13,7 @@ from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Inventory
 from serving.runtime.slicing.mps_daemon import CONTROL, FOLDER_BYTES_MAX
 from serving.runtime.slicing.mps_folder import PREFIX
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 _PIPES, _PIPES_DEFAULT = "CUDA_MPS_PIPE_DIRECTORY", "tmp/nvidia-mps"
 _SCRATCH: Final = "/tmp"  # noqa: S108  # nothing is written there

@@ -9,7 +9,7 @@ from router.doctor.machine import Machine
 from router.operations.applied import path_of
 from router.settings import Settings
 from serving.profile.store import LOCAL, ProfileStore
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 Kinds = Callable[[SliceSpec], str]
 """The device kind of a slice; "" where nothing tells."""

@@ -20,7 +20,8 @@ from serving.profile.shared_files import read_regular, replace_file, sync_folder
 from serving.runtime.slicing.choice import device_named
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import take_inventory
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 FORMAT = 2
 FORMATS = (1, FORMAT)

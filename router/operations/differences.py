@@ -6,7 +6,8 @@ from math import inf
 
 from router.settings import Settings
 from serving.objectives import Needs, ReplicaSpec, ScalingSpec
-from serving.specs import ModelSpec, ServedModel, SliceSpec, guards_of
+from serving.slice_specs import SliceSpec
+from serving.specs import ModelSpec, ServedModel, guards_of
 
 UNSTATED = "none"
 

@@ -19,7 +19,7 @@ from serving.control.replicas import LOADED, ReplicaStatus
 from serving.control.rollout import RolloutState
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 logger = logging.getLogger(__name__)
 

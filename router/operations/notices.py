@@ -20,7 +20,7 @@ from fastapi.responses import JSONResponse
 from router.bodies import read_body
 from router.tensors.wording import listed, quoted, suggestion
 from serving.control.control import Control
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 LOST: Final = "/v2/slices/{name}/lost"
 BACK: Final = "/v2/slices/{name}/back"

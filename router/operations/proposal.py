@@ -30,7 +30,8 @@ from router.settings.problems import Loc, SettingsError, SettingsProblem, fault,
 from router.settings.scaling import crowding
 from router.settings.schema import Section
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
-from serving.specs import ServedModel, Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import ServedModel
 
 CPU: Final = "cpu"
 GPU_SLICES_MAX: Final = 4096

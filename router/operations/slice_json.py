@@ -14,7 +14,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any
 
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 Json = dict[str, Any]
 CPU = "cpu"

@@ -19,7 +19,7 @@ from serving.planning.parts import placed as placed_parts
 from serving.policy.placement.moves import same_slices
 from serving.policy.placement.plan import Placement, Slot, capacities
 from serving.policy.transition.steps import Create, Transition, TransitionRefused
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 Json = dict[str, Any]
 

@@ -20,7 +20,7 @@ from serving.policy.placement.geometry import Geometry
 from serving.policy.placement.plan import Placement
 from serving.policy.placement.problem import PlacementProblem
 from serving.runtime.slicing.inventory import take_inventory
-from serving.specs import DeviceSpec
+from serving.slice_specs import DeviceSpec
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from serving.policy.placement.check import slowdown
 from serving.policy.placement.geometry import place
 from serving.policy.placement.plan import PlacedReplica, Placement, Slot
 from serving.policy.placement.problem import Demand, Instances, Option, PlacementProblem
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 
 def current(settings: Settings, problem: PlacementProblem) -> tuple[Placement, list[str]]:

@@ -11,7 +11,7 @@ from serving.policy.placement.problem import Instances, Parts, PlacementDevice, 
 from serving.profile.device import device_kind, gpu_kind
 from serving.runtime.slicing.choice import index_note, visible_devices
 from serving.runtime.slicing.inventory import Gpu, Inventory
-from serving.specs import DeviceSpec, SliceSpec
+from serving.slice_specs import DeviceSpec, SliceSpec
 
 CPU = "cpu"
 HERE = "this-machine"

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 from serving.policy.placement.geometry import Layout, place
 from serving.policy.placement.problem import Instances, Parts
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 
 def lost_part(

@@ -13,7 +13,7 @@ from router.simulate.traffic import SimulateRequestError
 from serving.planning.remaining import Outage, remaining
 from serving.policy.placement.geometry import Layout
 from serving.policy.placement.problem import Parts
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 AT = "@"
 

@@ -8,7 +8,7 @@ from router.place.shown import PlaceReport
 from router.place.words import counted
 from router.report import numbers
 from serving.policy.placement.problem import Instances, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 
 
 def failures(shown: PlaceReport) -> Iterator[str]:

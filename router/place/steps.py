@@ -15,7 +15,7 @@ from serving.policy.transition.steps import (
     UnloadStep,
 )
 from serving.policy.transition.steps import Step as Done
-from serving.specs import Share
+from serving.slice_specs import Share
 
 CREATE, LOAD, ROUTE, RESIZE, STOP, DRAIN, UNLOAD, DESTROY = (
     "create", "load", "route", "resize", "stop", "drain", "unload", "destroy",

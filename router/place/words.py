@@ -8,7 +8,7 @@ from router.place.figures import Layout, ModelFigures, used
 from router.place.shown import PlaceReport
 from router.profiling.words import share
 from router.report import numbers
-from serving.specs import Share
+from serving.slice_specs import Share
 
 _NAMED = 3  # devices, of those that are alike
 _NUMBERED = re.compile(r"(.*?)(\d+)", re.DOTALL)

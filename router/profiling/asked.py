@@ -7,7 +7,8 @@ from pathlib import Path
 from router.settings import SettingsError, load_model
 from router.settings.problems import one_of, shown
 from router.spelling import nearest
-from serving.specs import ModelSpec, Share
+from serving.slice_specs import Share
+from serving.specs import ModelSpec
 
 MODELS = Path("models")
 

@@ -14,7 +14,8 @@ from serving.profile.corun import CoRun, Tenant
 from serving.profile.interference import Slowdown
 from serving.runtime.bench import Bench
 from serving.runtime.slicing.clients import check_clients
-from serving.specs import ModelSpec, Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import ModelSpec
 from serving.worker.orders import LATENCIES_MAX, MeasureOrder
 
 ROWS = (1, 8)

@@ -13,7 +13,7 @@ from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.health import GpuReader, used_bytes
 from serving.runtime.slicing.inside import InstanceProcesses
 from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 PERCENTAGES = tuple(range(10, 101, 10))
 

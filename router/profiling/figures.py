@@ -16,7 +16,7 @@ from serving.profile.knee import Knee, knee_at_slo
 from serving.profile.latency import Latency
 from serving.profile.profiles import ProfileSet
 from serving.profile.surface import Surface
-from serving.specs import Share
+from serving.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True)

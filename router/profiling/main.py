@@ -20,7 +20,8 @@ from router.report.output import console, unwritable
 from serving.profile.store import ProfileStore
 from serving.runtime.bench import BenchError
 from serving.runtime.slicing.contract import SlicingError
-from serving.specs import PROCESS_COUNT_MAX, ModelSpec
+from serving.slice_specs import PROCESS_COUNT_MAX
+from serving.specs import ModelSpec
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130
 ROWS_MAX = 1 << 16

@@ -22,7 +22,7 @@ from serving.runtime.bench import Bench, bench_of
 from serving.runtime.slicing.clients import check_clients
 from serving.runtime.slicing.contract import Actuator
 from serving.runtime.sweeping import look, sweep
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from serving.worker.orders import Loaded
 
 SAVE_EVERY_S = 1.0

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from router.profiling.figures import ShareFigures, ShareScaling
 from router.report import capacity, numbers
-from serving.specs import Share
+from serving.slice_specs import Share
 
 _UNITS = {"cores": ("core", "cores"), "sm": ("SM chunk", "SM chunks")}
 AXIS = {

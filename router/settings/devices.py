@@ -10,7 +10,8 @@ from router.settings.rehearsal import read_rehearsal
 from router.settings.schema import DeviceSection
 from router.settings.slices import usable_cores
 from serving.policy.placement.geometry import known_geometry
-from serving.specs import DeviceSpec, ServedModel
+from serving.slice_specs import DeviceSpec
+from serving.specs import ServedModel
 
 MIG_KINDS = "an A30, A100, H100, GH200, H200 or RTX PRO 6000 (gpu-nvidia-h200), or divide: mps or whole"
 _CPU, _GPU = "cpu-", "gpu-"

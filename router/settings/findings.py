@@ -13,7 +13,7 @@ from router.settings.document import Document, Unreadable
 from router.settings.fields import FAULT
 from router.settings.problems import Loc, SettingsError, SettingsProblem, fault, unknown_name
 from serving.runtime.slicing.inventory import Inventory, take_inventory
-from serving.specs import DeviceSpec
+from serving.slice_specs import DeviceSpec
 
 Schema = TypeVar("Schema", bound=BaseModel)
 

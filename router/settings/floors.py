@@ -9,7 +9,8 @@ from router.settings.problems import dotted
 from router.settings.promises import FLOORS, stated_at
 from serving.objectives import SELECTION_POLICIES, Objective, ranked
 from serving.policy.voting import Panel, convene
-from serving.specs import ModelSpec, ServedModel, SliceSpec, Validation
+from serving.slice_specs import SliceSpec
+from serving.specs import ModelSpec, ServedModel, Validation
 
 ENSEMBLE = SELECTION_POLICIES[0]
 

@@ -32,7 +32,8 @@ from router.settings.tenants import read_tenants
 from router.settings.workers import read_workers
 from serving.cache.spec import CacheSpec
 from serving.objectives import Needs, ScalingSpec
-from serving.specs import DeviceSpec, Limits, RecordingSpec, ServedModel, SliceSpec, TenantSpec, WorkersSpec
+from serving.slice_specs import DeviceSpec, SliceSpec, WorkersSpec
+from serving.specs import Limits, RecordingSpec, ServedModel, TenantSpec
 
 _PORTS = ("rest_port", "grpc_port", "metrics_port")
 HELD_SHARE = 1 / 6

@@ -11,7 +11,7 @@ from serving.policy.placement.mps import NEWEST_CUDA, clients_max
 from serving.profile.device import gpu_kind
 from serving.runtime.slicing.inventory import ComputeMode, Gpu, Inventory
 from serving.runtime.slicing.kinds import chunks, kind_fault
-from serving.specs import Share
+from serving.slice_specs import Share
 
 _BY_MPS: Final = ("mps", "sm")
 _ALONE: Final = ("whole", "time")

@@ -18,7 +18,7 @@ from serving.rehearsal import EXACT, RehearsalSpec
 from serving.runtime.slicing.choice import VISIBLE, VisibleDevice, device_named, visible_devices
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory
-from serving.specs import DeviceSpec, Share
+from serving.slice_specs import DeviceSpec, Share
 
 ALL: Final = ("all", "gpus: all")
 """Names of all GPUs of this machine."""

@@ -7,7 +7,7 @@ from router.settings.findings import Findings
 from router.settings.problems import Loc, fault, shown
 from router.settings.schema import PriceSection
 from serving.profile.device import device_kind
-from serving.specs import DeviceSpec, Share, SliceSpec
+from serving.slice_specs import DeviceSpec, Share, SliceSpec
 
 _LOC = ("prices",)
 _CPU, _GPU = "cpu-", "gpu-"

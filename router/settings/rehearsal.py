@@ -11,7 +11,8 @@ from serving.disturbance import check_apart, read_disturbances
 from serving.policy.placement.geometry import arrangements, known_geometry
 from serving.profile.store import ProfileStore
 from serving.rehearsal import EXACT, RehearsalSpec
-from serving.specs import ServedModel, Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import ServedModel
 
 LISTED_MAX = 4
 """Of what has no profile, as many are listed."""

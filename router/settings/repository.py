@@ -13,7 +13,8 @@ from router.settings.models import MODEL_FILE
 from router.settings.problems import SettingsError, SettingsProblem, fault, nearest_path
 from router.settings.schema import RepositorySection
 from serving.objectives import Needs
-from serving.specs import ModelSpec, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ModelSpec, ServedModel
 
 _LOC = ("repository",)
 

@@ -9,7 +9,8 @@ from router.settings.holding import Ask, SliceOwners
 from router.settings.problems import Loc, fault, one_of
 from router.settings.schema import ReplicasSection, ScalingSection
 from serving.objectives import SCALING_POLICIES, ReplicaSpec, ScalingSpec
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 _LOC = ("scaling",)
 _COST = (*_LOC, "cost_max_per_hour")

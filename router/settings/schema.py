@@ -38,7 +38,8 @@ from router.settings.problems import fault
 from serving.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
 from serving.rehearsal import EXACT
-from serving.specs import DIVISIONS, ISOLATE, PROCESS_COUNT_MAX, TIME_UNITS, BatchingSpec
+from serving.slice_specs import DIVISIONS, PROCESS_COUNT_MAX
+from serving.specs import ISOLATE, TIME_UNITS, BatchingSpec
 from serving.tensor import ANY, DATATYPES
 
 TENANT_COUNT_MAX = 64

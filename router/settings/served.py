@@ -18,7 +18,8 @@ from router.settings.selection import read_selection
 from router.settings.slices import named_slices, slice_entries
 from serving.objectives import Needs
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import ISOLATE, BatchingSpec, ModelSpec, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ISOLATE, BatchingSpec, ModelSpec, ServedModel
 
 _NOT_ALWAYS = [each for each in ISOLATE if each != "always"]
 

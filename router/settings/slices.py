@@ -18,7 +18,7 @@ from router.settings.prices import Prices, machine_kind, share_price, slice_pric
 from router.settings.problems import Loc, fault, shown
 from router.settings.rehearsal import check_layouts
 from router.settings.schema import SLICE_COUNT_MAX, SliceSection
-from serving.specs import PROCESS_COUNT_MAX, Share, SliceSpec
+from serving.slice_specs import PROCESS_COUNT_MAX, Share, SliceSpec
 
 Cores = int | tuple[int, ...] | None
 """What a slice asks for: a count, named cores, or None for no pinning."""

@@ -13,7 +13,8 @@ from serving.profile.store import LOCAL, ProfileStore
 from serving.runtime.capacity_file import NAME, CapacityFile
 from serving.simulation.governed import Governance
 from serving.simulation.losses import Loss, clash
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 REPLICAS, MEMORY = "replicas", "memory_mb"
 LEFT_OUT = (REPLICAS, MEMORY)

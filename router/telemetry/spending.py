@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serving.policy.cost import cost_per_hour
-from serving.specs import place_of
+from serving.slice_specs import place_of
 
 WINDOW_US: Final = 300_000_000
 GRAIN_US: Final = 10_000_000

@@ -12,7 +12,8 @@ from google.protobuf.json_format import MessageToDict  # type: ignore[import-unt
 from tritonclient.grpc import model_config_pb2
 
 from router.oip import PLATFORM
-from serving.specs import Limits, ServedModel, SliceSpec, TensorSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel, TensorSpec
 from serving.tensor import ANY
 
 _WHOLE: Final = frozenset(

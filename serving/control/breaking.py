@@ -11,7 +11,7 @@ from dataclasses import replace
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState, union
 from serving.policy.placement.geometry import arrangements, known_geometry
 from serving.policy.placement.mps import CLIENTS_MAX
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 
 def way(old: DesiredState, new: DesiredState, by: Sequence[DesiredState] = ()) -> tuple[DesiredState, ...]:

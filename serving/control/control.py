@@ -28,7 +28,8 @@ from serving.policy.freshness import Freshness
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport
 from serving.policy.scaling.task import ScalingPlan
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel
 from serving.vocabulary import NEVER_US
 
 STEPS_MAX = 1000  # states that one event may reach: usually each has something to do

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.replicas import SliceRecord, WorkerStatus, on_slice
 from serving.control.scaling_state import ScalingState
-from serving.specs import SliceSpec, own_process
+from serving.slice_specs import SliceSpec, own_process
 
 CORDON_US = 60_000_000
 """How long a slice is the last choice after a model or its worker failed to come up there."""

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 
 @dataclass(frozen=True, slots=True)

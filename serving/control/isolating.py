@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 
 from serving.control.commands import Isolate
 from serving.control.desired import DesiredSlice, DesiredState
-from serving.specs import ServedModel, own_process
+from serving.slice_specs import own_process
+from serving.specs import ServedModel
 
 DEATHS_MAX = 3
 WINDOW_US = 300_000_000

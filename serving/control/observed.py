@@ -6,7 +6,8 @@ from dataclasses import replace
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.profile.curve import Profile
 from serving.profile.sweep import Sweep
-from serving.specs import Limits, ServedModel, Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import Limits, ServedModel
 
 KnownProfiles = Mapping[tuple[str, str, str], Profile]
 """Stored profiles by (slice, model, variant)."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from serving.control.scaling_state import ScalingState
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)

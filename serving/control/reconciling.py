@@ -25,7 +25,8 @@ from serving.control.measuring import route
 from serving.control.observed import RENAMED, ObservedState, plain
 from serving.control.replicas import Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus, why_absent
 from serving.policy.freshness import Freshness
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
 
 LOAD_TRIES = 3  # of one replica, before a rollout is given up

@@ -7,7 +7,8 @@ from enum import StrEnum
 from serving.policy.freshness import Freshness
 from serving.profile.curve import Profile
 from serving.profile.sweep import Sweep
-from serving.specs import ServedModel, SliceSpec, own_process
+from serving.slice_specs import SliceSpec, own_process
+from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
 
 

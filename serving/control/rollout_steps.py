@@ -8,7 +8,7 @@ from serving.control.desired import DesiredReplica, DesiredSlice
 from serving.policy.placement.plan import Placement
 from serving.policy.transition.state import State, TransitionReplica
 from serving.policy.transition.steps import Create, Transition
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 Specs = Mapping[str, Sequence[SliceSpec]]
 """The slices of each device by its name, in the order of a placement's slots."""

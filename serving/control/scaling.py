@@ -40,7 +40,8 @@ from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.history import History
 from serving.policy.scaling.interface import LoadReport, Wish
 from serving.policy.scaling.task import ScalingPlan, ScalingTask
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
 
 LOOK_US = 1_000_000

@@ -15,7 +15,8 @@ from serving.policy.scaling.allotment import Claim
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.interface import View, Wish
 from serving.policy.scaling.task import Claimant, SliceKind
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 ROUTE_US = 1_000  # until a replica that stands by gets batches: one turn of the event loop
 MANY = 1 << 20  # more replicas than there are slices

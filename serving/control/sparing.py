@@ -17,7 +17,7 @@ from dataclasses import replace
 from serving.control.desired import DesiredSlice, DesiredState
 from serving.control.replicas import ReplicaStatus, SliceRecord, WorkerStatus
 from serving.control.timeouts import ANSWERED_US
-from serving.specs import own_process, place_of
+from serving.slice_specs import own_process, place_of
 from serving.vocabulary import NEVER_US
 
 SPARE = "spare"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.control.desired import DesiredState
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 
 @dataclass(frozen=True, slots=True, eq=False)

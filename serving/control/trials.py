@@ -13,7 +13,8 @@ from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.observed import ObservedState
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.replicas import LOADED, Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.specs import ServedModel, own_process, place_of
+from serving.slice_specs import own_process, place_of
+from serving.specs import ServedModel
 
 KEPT_MAX = 10_000
 """How many loads are remembered. A variant that is forgotten has a first load again."""

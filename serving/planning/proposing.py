@@ -8,7 +8,7 @@ from serving.control.replicas import SliceRecord, WorkerStatus
 from serving.planning.deciding import Decision, DecisionTerms, Solve, decide, solve_here
 from serving.planning.task import PlanningTask
 from serving.policy.placement.check import shortfalls
-from serving.specs import place_of
+from serving.slice_specs import place_of
 
 NOTHING_ASKED = "no model was asked for anything, so there is no load to plan for"
 NOTHING_LEFT = "all devices are lost"

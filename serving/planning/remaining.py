@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from serving.policy.placement.geometry import Layout, without
 from serving.policy.placement.problem import Demand, Instances, Parts, PlacementProblem, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from serving.policy.placement.solve import Task, plans
 from serving.policy.transition import TransitionRefused, transition
 from serving.policy.transition.steps import Create
 from serving.simulation.planning import NONE, Facts, VirtualPlan, plain_names
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 
 @dataclass

@@ -13,7 +13,7 @@ from itertools import groupby
 from serving.profile.curve import UNKNOWN, Origin
 from serving.profile.document import origin_fields, parse_origin
 from serving.profile.fields import LARGEST, list_in, number_in, object_of, text_in, whole_in
-from serving.specs import Share
+from serving.slice_specs import Share
 
 SCHEMA = 1
 OTHERS_MAX = 60

@@ -19,7 +19,7 @@ from serving.profile.fields import (
     whole_in,
 )
 from serving.profile.profiles import ProfileSet
-from serving.specs import Share
+from serving.slice_specs import Share
 
 SCHEMA = 2
 _ORIGIN_TEXTS = ("measured", "command", "build", "imported")

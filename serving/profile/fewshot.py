@@ -19,7 +19,7 @@ import numpy as np
 from serving.profile.curve import Origin, Point, Profile
 from serving.profile.nonnegative import Floats, nonnegative_least_squares
 from serving.profile.surface import Place, Surface
-from serving.specs import Share
+from serving.slice_specs import Share
 
 Known = tuple[float, int, float]
 """A measured point: amount of share, rows, latency in microseconds."""

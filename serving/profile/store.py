@@ -17,7 +17,7 @@ from serving.profile.curve import Profile
 from serving.profile.document import parse, render
 from serving.profile.profiles import ProfileSet
 from serving.profile.shared_files import alone, read_regular, replace_file
-from serving.specs import Share
+from serving.slice_specs import Share
 
 LOCAL = "local"
 INTERFERENCE = "interference.json"

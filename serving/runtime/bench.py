@@ -12,7 +12,8 @@ from serving.runtime.slicing.contract import Setting
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.opening import PreparedShares
 from serving.runtime.supervisor import Supervisor
-from serving.specs import ModelSpec, SliceSpec, WorkersSpec
+from serving.slice_specs import SliceSpec, WorkersSpec
+from serving.specs import ModelSpec
 from serving.worker.batches import BatchResult
 from serving.worker.orders import Loaded, MeasuredBatches, MeasureOrder
 

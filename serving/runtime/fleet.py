@@ -60,7 +60,7 @@ from serving.runtime.scaling import ScalingJobs
 from serving.runtime.slicing.opening import Shares
 from serving.runtime.supervisor import Supervisor
 from serving.scheduler.commands import FlagProfile
-from serving.specs import SliceSpec, WorkersSpec
+from serving.slice_specs import SliceSpec, WorkersSpec
 from serving.worker.batches import BatchResult
 from serving.worker.orders import Loaded, MeasuredBatches, MeasureOrder
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from serving.runtime.environment import environment
 from serving.runtime.link import Link, LinkEvents
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from serving.worker.rehearsed.notes import PACKET_BYTES_MAX, Begin, End, Ended, pack, unpack
 from serving.worker.shared import SharedArea
 

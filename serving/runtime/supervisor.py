@@ -20,7 +20,7 @@ from serving.runtime.model_log import ModelLog, Printed
 from serving.runtime.rehearsing import RehearsalHosts
 from serving.runtime.slicing.contract import Setting, SlicingError
 from serving.runtime.slicing.opening import PreparedShares, Shares
-from serving.specs import SliceSpec, WorkersSpec
+from serving.slice_specs import SliceSpec, WorkersSpec
 from serving.worker.keeper import DONE
 from serving.worker.shared import SharedArea
 from serving.worker.tree import marked

@@ -25,7 +25,8 @@ from serving.simulation.device import BatchDevice
 from serving.simulation.engine import Simulation
 from serving.simulation.site import Site
 from serving.simulation.virtual_workers import Happening
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 
 
 class Steered(Simulation):

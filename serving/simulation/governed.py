@@ -32,7 +32,8 @@ from serving.simulation.series import Chronicle, Span
 from serving.simulation.site import Site
 from serving.simulation.tally import Tally
 from serving.simulation.virtual_workers import Happening, Weight, WorkerTerms
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 from serving.vocabulary import NEVER_US
 
 _SECOND = 1_000_000

@@ -12,7 +12,7 @@ import numpy as np
 
 from serving.control.commands import LoadReplica, Measure
 from serving.control.on_demand_model import BESIDE_MAX, SLOW_US
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 Key = tuple[str, str]
 """Model, variant."""

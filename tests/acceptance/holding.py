@@ -8,7 +8,7 @@ from pathlib import Path
 from serving.profile.curve import Point, Profile
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.acceptance.gateway import ROOT
 
 LIMITS = "limits: {stall_s: 100}"

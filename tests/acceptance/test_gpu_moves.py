@@ -16,7 +16,7 @@ import pytest
 
 from serving.profile.curve import Point, Profile
 from serving.profile.store import ProfileStore
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import simple_to_hold
 from tests.gpus.load import asked

@@ -20,7 +20,8 @@ from serving.control.rules import Rules
 from serving.objectives import ReplicaSpec, ScalingSpec
 from serving.policy.scaling.interface import LoadReport, View, Wish
 from serving.profile.sweep import REFINED_COUNT
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel
 from tests.builders import KIND, model_spec, profile, served
 
 Asked = TypeVar("Asked", bound=Command)

@@ -31,7 +31,8 @@ from serving.control.commands import (
 )
 from serving.control.control import Control
 from serving.control.desired import DesiredState
-from serving.specs import Limits, SliceSpec, place_of
+from serving.slice_specs import SliceSpec, place_of
+from serving.specs import Limits
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND
 from tests.control.wanted_states import DEVICES, KNOWN, MODELS, SLICES, wanted_states

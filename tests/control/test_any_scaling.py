@@ -30,7 +30,8 @@ from serving.control.rules import Rules
 from serving.objectives import ScalingSpec
 from serving.policy.scaling.interface import LoadReport, Wish
 from serving.profile.sweep import REFINED_COUNT
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.scaling_house import Told, scaled

@@ -9,7 +9,7 @@ import pytest
 
 from serving.control.breaking import contested, way
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState, union
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.builders import model_spec, served
 from tests.seeds import seeds
 

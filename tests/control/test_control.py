@@ -25,7 +25,8 @@ from serving.control.timeouts import ANSWERED_US, BACKOFF_MAX_US, HEALTHY_US, ba
 from serving.policy.freshness import Freshness
 from serving.profile.latency import Latency
 from serving.profile.sweep import REFINED_COUNT
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 

@@ -25,7 +25,8 @@ from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.isolating import DEATHS_MAX, KEPT_MAX, WINDOW_US, Isolating
 from serving.control.timeouts import BACKOFF_FIRST_US
 from serving.objectives import ReplicaSpec
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel
 from tests.builders import KIND, model_spec
 from tests.control.test_control import only
 from tests.control.test_moves import A, B, World, model, wanted

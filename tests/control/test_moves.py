@@ -26,7 +26,8 @@ from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.rollout import RolloutState
 from serving.profile.curve import Profile
 from serving.profile.sweep import REFINED_COUNT
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.test_control import only

@@ -23,7 +23,7 @@ from serving.control.on_demand_model import SLOW_US
 from serving.control.rollout import RolloutState
 from serving.profile.curve import Profile
 from serving.profile.sweep import REFINED_COUNT
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import profile
 from tests.control.test_control import only

@@ -13,7 +13,8 @@ from serving.control.rules import Rules
 from serving.policy.freshness import Freshness
 from serving.profile.latency import Latency
 from serving.profile.sweep import REFINED_COUNT
-from serving.specs import Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits, ServedModel
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.test_control import bring_up, only

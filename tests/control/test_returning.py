@@ -5,7 +5,7 @@ from serving.control.control import Control
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.replicas import START_US
 from serving.control.timeouts import backoff_us
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.test_control import LIMITS, bring_up, control_of, only

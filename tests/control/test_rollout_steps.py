@@ -11,7 +11,7 @@ from serving.policy.placement.plan import Placement
 from serving.policy.transition import Transition, transition
 from serving.policy.transition.state import State, TransitionReplica
 from serving.policy.transition.steps import Create
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from tests.policy.transition.fleets import pair
 from tests.policy.transition.small import HALF, mps, problem_of, slot
 from tests.policy.transition.walk import contents

@@ -14,7 +14,7 @@ from serving.objectives import ReplicaSpec, ScalingSpec
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport, PlannedBand
 from serving.policy.scaling.task import Granted, ScalingPlan
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import model_spec, served
 from tests.control.scaling_house import House, scaled

@@ -4,7 +4,7 @@ import pytest
 
 from serving.control.ranking import RankedSlice
 from serving.control.scaling_views import claim
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from tests.control.scaling_house import scaled
 
 

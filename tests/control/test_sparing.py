@@ -19,7 +19,8 @@ from serving.control.rollout import RolloutState
 from serving.control.sparing import KEPT_US, ROOM
 from serving.control.timeouts import ANSWERED_US, backoff_us
 from serving.profile.sweep import REFINED_COUNT
-from serving.specs import Limits, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.test_control import only
 

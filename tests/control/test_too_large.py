@@ -8,7 +8,7 @@ from serving.control.desired import DesiredState
 from serving.control.on_demand import PROCESS_BYTES, memory_estimate
 from serving.control.replicas import why_absent
 from serving.profile.curve import Profile
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from serving.vocabulary import NEVER_US
 from tests.builders import profile
 from tests.control.test_control import only

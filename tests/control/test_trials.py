@@ -9,7 +9,8 @@ from serving.control.isolating import HELD_MAX_US
 from serving.control.reconciling import LOAD_TRIES
 from serving.control.replicas import why_absent
 from serving.control.trials import KEPT_MAX, PATIENCE, Trials
-from serving.specs import Limits, Share
+from serving.slice_specs import Share
+from serving.specs import Limits
 from tests.builders import KIND
 from tests.control.test_control import only
 from tests.control.test_isolating import DIED, isolated

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.profile.curve import Point, Profile
 from serving.profile.sweep import REFINED_COUNT
-from serving.specs import ServedModel, Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import ServedModel
 from tests.builders import KIND, model_spec, served
 
 DEVICES = ("d", "cpu")

@@ -11,7 +11,7 @@ from loadtests.gateway import ROOT
 from serving.profile.curve import Point, Profile
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.loadtests.patience import PATIENT_MS
 
 KIND = device_kind(SliceSpec("", ()))

@@ -21,7 +21,7 @@ from serving.planning.parts import (
 from serving.policy.placement.geometry import known_geometry
 from serving.policy.placement.plan import Placement, Slot
 from serving.policy.placement.problem import Instances
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.planning.worlds import on_each, on_one, option, question, resident, slot
 
 MODELS = "abcdef"

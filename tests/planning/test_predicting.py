@@ -19,7 +19,7 @@ from serving.policy.placement.problem import Instances
 from serving.profile.corun import Tenant
 from serving.simulation.faults import Hazards
 from serving.simulation.traffic import constant
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.planning.worlds import on_each, on_one, option, question, resident, slot
 from tests.router.place.deployments import GATEWAY, HOST, beside, deployment, four_cores
 

@@ -11,7 +11,7 @@ from serving.planning.proposing import NOTHING_ASKED, NOTHING_LEFT, Proposal, lo
 from serving.planning.remaining import Outage, remaining
 from serving.planning.task import PlanningTask
 from serving.policy.placement.problem import Parts
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from tests.planning.worlds import KIND, on_one, question, resident, slot
 
 TERMS = DecisionTerms(limit_s=1.0, seconds=2.0)

@@ -7,7 +7,7 @@ import pytest
 from serving.planning.remaining import Outage, remaining
 from serving.policy.placement.geometry import H200_141
 from serving.policy.placement.problem import Instances, Parts, PlacementProblem
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.planning.worlds import KIND, ONE, option, question
 
 TWO = Share("cores", 2.0)

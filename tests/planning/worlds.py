@@ -14,7 +14,8 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Limits, ServedModel, Share
+from serving.slice_specs import Share
+from serving.specs import Limits, ServedModel
 from tests.builders import model_spec, served
 
 KIND = "cpu-test"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from serving.profile.corun import CoRun, Tenant, parse, render
 from serving.profile.curve import Origin
 from serving.profile.store import ProfileStore
-from serving.specs import Share
+from serving.slice_specs import Share
 
 KIND = "gpu-test"
 ORIGIN = Origin("2026-11-21T10:00:00+00:00", "penstock profile", (("driver", "D"),))

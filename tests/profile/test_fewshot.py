@@ -12,7 +12,7 @@ from serving.profile.document import parse, render
 from serving.profile.fewshot import FLOOR, expected_improvement, next_point, predict, predicted_profile
 from serving.profile.profiles import ProfileSet
 from serving.profile.surface import Place
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.profile.surfaces import Measured, generated, surface
 
 OTHERS = [surface(generated(seed)) for seed in range(5)]

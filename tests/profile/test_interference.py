@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.profile.corun import CoRun, Tenant
 from serving.profile.interference import Slowdown
-from serving.specs import Share
+from serving.slice_specs import Share
 
 HALF = Share("mps", 50.0)
 TENANTS = [Tenant(f"m{number}", "a", HALF, rows) for number in range(4) for rows in (1, 8)]

@@ -18,7 +18,7 @@ from serving.profile.latency import Latency
 from serving.profile.profiles import ProfileSet
 from serving.profile.store import ProfileStore
 from serving.profile.sweep import Sweep
-from serving.specs import Share
+from serving.slice_specs import Share
 
 KIND = "cpu-test"
 IDENTITY = ("m", "a", KIND)

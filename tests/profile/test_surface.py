@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from serving.profile.curve import Point, Profile
 from serving.profile.surface import Place, Surface
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.profile.surfaces import generated, surface
 
 NEAR = 1e-6

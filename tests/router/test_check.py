@@ -8,7 +8,8 @@ import pytest
 from router.check import Report, check
 from router.feasibility import Measured
 from serving.profile.latency import Latency
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 from tests.builders import profile
 from tests.router.settings.samples import GATEWAY, write_accuracy, write_deployment, write_gateway
 

@@ -8,7 +8,8 @@ from router.check import Report, check
 from router.feasibility import Measured
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
-from serving.specs import ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ServedModel
 from tests.builders import KIND
 from tests.router.settings.samples import DIGITS, write_accuracy, write_deployment, write_gateway, write_model
 

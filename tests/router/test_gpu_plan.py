@@ -8,7 +8,7 @@ import pytest
 
 from router.gpu_plan import gpu_lines
 from router.settings import load_settings
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.router.settings.samples import write_deployment
 
 ON_CORES = SliceSpec("c", (0,))

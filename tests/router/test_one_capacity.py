@@ -30,7 +30,7 @@ from serving.profile.store import ProfileStore
 from serving.scheduler.replicas import Replica
 from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.variant_reasons import variant_reasons_of
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\

@@ -24,7 +24,7 @@ from serving.control.rollout import Progress, RolloutState
 from serving.objectives import ScalingSpec
 from serving.profile.curve import Profile
 from serving.runtime.fleet import Fleet
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from tests.router.replanning_jobs import pipe, wait_and_advise
 from tests.router.settings.samples import write_deployment
 

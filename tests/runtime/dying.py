@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from serving.runtime.supervisor import Supervisor
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from serving.worker.batches import BatchInput
 from tests.runtime.recorder import Recorder, model_spec
 

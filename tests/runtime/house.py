@@ -22,7 +22,8 @@ from serving.runtime.gateway import Gateway
 from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.requests import Request
-from serving.specs import BatchingSpec, Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import BatchingSpec, Limits, ServedModel
 from serving.tensor import Tensor
 from serving.vocabulary import COMPLETED, Outcome
 

@@ -16,7 +16,8 @@ from serving.policy.scaling.interface import LoadReport
 from serving.policy.scaling.task import ScalingPlan
 from serving.profile.store import ProfileStore
 from serving.runtime.fleet import Fleet
-from serving.specs import Limits, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits
 from serving.vocabulary import COMPLETED
 from tests.builders import KIND, served
 from tests.runtime.ground import MODEL, Ground, turn

@@ -10,7 +10,8 @@ from serving.profile.store import ProfileStore
 from serving.runtime.fleet import Fleet
 from serving.runtime.gpu_memory import GpuMemory
 from serving.runtime.link import Link
-from serving.specs import Limits, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits
 from serving.worker.orders import Loaded
 from tests.runtime.ground import Ground
 from tests.runtime.test_fleet_scaling import SCALED

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from serving.runtime.supervisor import Supervisor
-from serving.specs import ModelSpec, SliceSpec, WorkersSpec
+from serving.slice_specs import SliceSpec, WorkersSpec
+from serving.specs import ModelSpec
 from serving.worker.batches import BatchInput
 from serving.worker.confined import OOM_SCORE
 from serving.worker.tree import children, descendants, held_bytes

@@ -10,7 +10,7 @@ import pytest
 
 from serving.runtime.model_log import LINES_PER_S, ModelLog, Printed
 from serving.runtime.supervisor import Supervisor
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from serving.worker.orders import Raised
 from tests.runtime.recorder import PATIENCE_S, Recorder, model_spec, write_model
 

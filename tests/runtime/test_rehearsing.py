@@ -18,7 +18,8 @@ from serving.profile.store import ProfileStore
 from serving.rehearsal import RehearsalSpec
 from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
-from serving.specs import Guard, ModelSpec, Share, SizeHint, SliceSpec, TensorSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import Guard, ModelSpec, SizeHint, TensorSpec
 from serving.tensor import DATATYPES, ITEM_BYTES
 from serving.worker.batches import BatchInput
 from serving.worker.orders import MeasureOrder

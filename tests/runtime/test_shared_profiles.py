@@ -18,7 +18,7 @@ from serving.policy.scaling.capacity import Capacity
 from serving.profile.curve import Profile
 from serving.profile.store import LOCAL, ProfileStore
 from serving.runtime.capacity_file import NAME, CapacityFile
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.builders import profile, served
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

@@ -16,7 +16,8 @@ import pytest
 from serving.runtime import supervisor
 from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
-from serving.specs import ModelSpec, SliceSpec, TensorSpec, VariantSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ModelSpec, TensorSpec, VariantSpec
 from serving.tensor import ANY, DATATYPES, ITEM_BYTES
 from serving.worker.batches import BatchInput
 from serving.worker.orders import MeasureOrder

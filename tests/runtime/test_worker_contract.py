@@ -12,7 +12,8 @@ from serving.profile.store import ProfileStore
 from serving.runtime.clock import now_us
 from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
-from serving.specs import ModelSpec, Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import ModelSpec
 from serving.worker.batches import BatchInput
 from serving.worker.orders import MeasureOrder
 from serving.worker.wire import INLINE_BYTES_MAX

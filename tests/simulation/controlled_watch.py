@@ -31,7 +31,7 @@ from serving.control.timeouts import HEALTHY_US
 from serving.simulation.controlled import ControlledSimulation
 from serving.simulation.planning import VirtualPlan
 from serving.simulation.virtual_workers import Happening
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from serving.vocabulary import NEVER_US
 
 Place = tuple[SliceSpec, str, str, str]

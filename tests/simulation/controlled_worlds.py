@@ -20,7 +20,8 @@ from serving.simulation.arrivals import Arrival
 from serving.simulation.controlled import DataPlane
 from serving.simulation.planning import Facts, Planner, Stubborn
 from serving.simulation.virtual_workers import Weight, WorkerTerms
-from serving.specs import Limits, ServedModel, Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import Limits, ServedModel
 from serving.vocabulary import NO_REPLICA
 from tests.builders import KIND, model_spec, served
 from tests.policy.transition.fleets import fleet

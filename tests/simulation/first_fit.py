@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from serving.control.desired import DesiredReplica, DesiredSlice
 from serving.simulation.planning import NONE, Facts, VirtualPlan, plain_names
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 
 
 class FirstFit:

@@ -20,7 +20,8 @@ from serving.profile.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
 from serving.simulation.arrivals import Arrival
 from serving.simulation.planning import Stubborn
-from serving.specs import ServedModel, Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
+from serving.specs import ServedModel
 from tests.builders import KIND, model_spec, served
 from tests.seeds import parts
 from tests.simulation.controlled_watch import COMMANDS_MAX, Watch

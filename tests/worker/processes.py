@@ -8,7 +8,8 @@ from pathlib import Path
 
 from serving.runtime.link import Link
 from serving.runtime.supervisor import Supervisor
-from serving.specs import ModelSpec, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import ModelSpec
 from tests.runtime.recorder import Recorder
 
 

@@ -11,7 +11,7 @@ from serving.profile.corun import CoRun, Tenant
 from serving.profile.curve import Point, Profile
 from serving.profile.latency import Latency
 from serving.rehearsal import EXACT, RehearsalSpec
-from serving.specs import Share
+from serving.slice_specs import Share
 from serving.worker.rehearsed.neighbours import Neighbours
 from serving.worker.rehearsed.timing import Pace
 

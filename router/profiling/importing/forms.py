@@ -8,7 +8,7 @@ from router.profiling.asked import MeasureRequestError
 from router.profiling.importing.table import Line, Table
 from router.settings.problems import one_of, unknown_name
 from serving.policy.placement.geometry import known_geometry
-from serving.specs import PROCESS_COUNT_MAX, Share
+from serving.slice_specs import PROCESS_COUNT_MAX, Share
 
 OWN = ("kind", "share", "batch", "p50_ms", "p99_ms")
 OWN_MORE = ("model", "variant", "procs", "memory_mb", "load_s")

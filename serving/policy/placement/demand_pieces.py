@@ -15,7 +15,7 @@ from serving.policy.placement.device_packing import find_limits, find_taken
 from serving.policy.placement.plan import ROUNDING
 from serving.policy.placement.problem import Demand, Option, Parts, PlacementProblem, Pool
 from serving.policy.placement.shared_slices import NEAR, Stack, Turn, batches
-from serving.specs import Share
+from serving.slice_specs import Share
 
 TRIES = 8
 """The number of slices of each share that a piece is tried on, the fullest first."""

@@ -11,7 +11,7 @@ from math import inf
 from serving.policy.placement.plan import Slot
 from serving.policy.placement.problem import Demand, Option, Parts, Pool
 from serving.policy.placement.shared_slices import NEAR, Stack, Turn, press, settle, settle_all
-from serving.specs import Share
+from serving.slice_specs import Share
 
 
 def find_parts(pool: Pool) -> Parts:

@@ -24,7 +24,7 @@ from serving.policy.placement.device_packing import (
 )
 from serving.policy.placement.problem import Pool
 from serving.policy.placement.shared_slices import NEAR, Stack
-from serving.specs import Share
+from serving.slice_specs import Share
 
 SHORTLIST = 16
 """The devices of a pool that a slice is compared with: so many of the fullest and as many of the others."""

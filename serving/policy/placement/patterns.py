@@ -18,7 +18,7 @@ import numpy as np
 from serving.policy.placement.plan import ROUNDING, Slot
 from serving.policy.placement.problem import Demand, Option, Parts, PlacementProblem, Pool
 from serving.policy.placement.shared_slices import NEAR, Stack, Turn, batches, press, settle
-from serving.specs import Share
+from serving.slice_specs import Share
 
 GROUP_MAX = 4
 SLICES_MAX = 4_000

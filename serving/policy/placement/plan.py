@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from serving.policy.placement.problem import Option, PlacementProblem
-from serving.specs import Share
+from serving.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True)

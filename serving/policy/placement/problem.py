@@ -10,7 +10,7 @@ from functools import cached_property
 
 from serving.policy.placement.geometry import Geometry, MigProfile
 from serving.profile.carrying import ProfiledCapacity
-from serving.specs import Share
+from serving.slice_specs import Share
 
 SLACK = 0.45
 """The part of an SLO that one batch may take. A request that just missed a batch waits for that batch and

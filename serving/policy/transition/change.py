@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from serving.policy.placement.plan import PlacedReplica, Slot
 from serving.policy.transition.state import TransitionReplica, TransitionSlice, replicas
-from serving.specs import Share
+from serving.slice_specs import Share
 
 
 class Stage(NamedTuple):

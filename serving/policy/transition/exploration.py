@@ -21,7 +21,7 @@ from serving.policy.transition.ledger import Delta, Move, Stages, TransitionLedg
 from serving.policy.transition.obstacles import sizings
 from serving.policy.transition.state import TransitionReplica
 from serving.policy.transition.steps import Create, Group, Transition
-from serving.specs import Share
+from serving.slice_specs import Share
 
 TRIALS_MAX = 6000
 """About a second for both searches."""

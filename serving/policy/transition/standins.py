@@ -12,7 +12,7 @@ from serving.policy.placement.plan import PlacedReplica
 from serving.policy.placement.problem import Instances, Option
 from serving.policy.transition.change import Change
 from serving.policy.transition.ledger import Delta, Shortfall, Stages, TransitionLedger
-from serving.specs import Share
+from serving.slice_specs import Share
 
 STAND_INS_MAX = 32
 """For one slice. Far more than are of use: a bound on what is tried."""

@@ -14,7 +14,7 @@ from serving.policy.transition.steps import (
     Step,
     UnloadStep,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from serving.policy.placement.plan import PlacedReplica
-from serving.specs import Share
+from serving.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True, order=True)

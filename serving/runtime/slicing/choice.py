@@ -13,7 +13,7 @@ from serving.runtime.slicing.kinds import chunks, kind_fault
 from serving.runtime.slicing.mig import GivenInstance, MigGpu, MigInstances
 from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.specs import Share
+from serving.slice_specs import Share
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 ORDER: Final = "CUDA_DEVICE_ORDER"

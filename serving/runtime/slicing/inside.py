@@ -6,7 +6,7 @@ from typing import Final
 from serving.runtime.slicing.contract import Actuator, Setting
 from serving.runtime.slicing.mps import MpsPercentages
 from serving.runtime.slicing.mps_daemon import CONTROL
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 _HOLDER: Final = "instance"
 """The name under which the instance itself is open."""

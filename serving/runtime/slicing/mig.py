@@ -13,7 +13,7 @@ from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Set
 from serving.runtime.slicing.mig_plan import Argv, MigPlan, plan
 from serving.runtime.slicing.mig_text import Instance, geometry, instances
 from serving.runtime.slicing.timeslice import on_device
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 Run = Callable[[Argv], str]
 """Runs a command and returns all that it printed; SlicingError where it failed."""

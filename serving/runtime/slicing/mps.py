@@ -13,7 +13,7 @@ from serving.runtime.slicing import mps_text
 from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Setting, SlicingError
 from serving.runtime.slicing.mps_daemon import CONTROL, MpsDaemon
 from serving.runtime.slicing.timeslice import on_device
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 _MIB: Final = 1 << 20
 

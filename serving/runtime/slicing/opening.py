@@ -19,7 +19,7 @@ from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.inventory import Inventory, take_inventory
 from serving.runtime.slicing.mig import MigInstances
 from serving.runtime.slicing.mps import MpsPercentages
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 MakeActuator = Callable[[str, VisibleDevice, Inventory], Actuator]
 """Return the actuator of a kind of share on a device; raises SlicingError if it has no such shares."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from serving.profile.latency import Latency
 from serving.profile.store import ProfileStore
-from serving.specs import Share
+from serving.slice_specs import Share
 from serving.worker.orders import LoadOrder
 from serving.worker.rehearsed.neighbours import Key, Neighbours
 from serving.worker.rehearsed.notes import (

@@ -13,7 +13,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 
 KIND = "gpu"
 SLO_US = 100e6

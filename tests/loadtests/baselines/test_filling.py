@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from loadtests.baselines.filling import Filling
 from serving.policy.placement.geometry import A100_80, Multiset, multisets
 from serving.policy.placement.plan import Slot
-from serving.specs import Share
+from serving.slice_specs import Share
 
 LEGAL = {tuple(sorted(each)) for each in multisets(A100_80)}
 NAMES = st.sampled_from([each.name for each in A100_80])

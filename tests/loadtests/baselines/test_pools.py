@@ -7,7 +7,7 @@ import pytest
 from loadtests.baselines.first_fit import solve
 from loadtests.baselines.pools import offers, single
 from serving.policy.placement.problem import Demand, Option, Parts, PlacementDevice, PlacementProblem, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.policy.placement.drafts import carried
 
 WHOLE = Share("mps", 100.0)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from loadtests.baselines.squishy import Session, in_turns, occupancy
 from serving.policy.placement.problem import Demand, Option
-from serving.specs import Share
+from serving.slice_specs import Share
 
 ROWS_MAX = 16
 SESSIONS = st.builds(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from serving.policy.placement.check import device_faults
 from serving.policy.placement.plan import Bundle
 from serving.policy.placement.problem import Demand, Option, Parts, PlacementDevice, PlacementProblem, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 
 KIND = "gpu"
 

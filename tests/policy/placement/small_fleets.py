@@ -14,7 +14,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 
 ROWS = (1, 2, 4)
 MIG, PARTS = "mig", "parts"

@@ -17,7 +17,7 @@ from serving.policy.placement.geometry import A100_80, maximal_multisets
 from serving.policy.placement.moves import moves, start_us
 from serving.policy.placement.plan import Bundle, Draft, PlacedReplica, Placement, Slot, domains, residents
 from serving.policy.placement.problem import Instances, Parts, PlacementDevice, PlacementProblem, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.policy.placement.naming.fleets import (
     SMALL,
     Fleet,

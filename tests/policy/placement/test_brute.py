@@ -17,7 +17,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.policy.placement.brute import cheapest
 from tests.policy.placement.drafts import faults, missing_and_cost
 from tests.policy.placement.small_fleets import MIG, PARTS, problems

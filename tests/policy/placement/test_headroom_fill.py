@@ -17,7 +17,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.policy.placement.parts_fleets import (
     carried,
     demands,

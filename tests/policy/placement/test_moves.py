@@ -29,7 +29,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 
 HALF, MIG = Share("mps", 50.0), Share("mig", 3.0, "3g.40gb")
 SHARES = (HALF, Share("mps", 25.0))

@@ -18,7 +18,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 
 ONE = Share("cores", 1.0)
 OPTION = Option("cpu", ONE, "v", ((1, 1_000.0), (8, 4_000.0), (16, 7_000.0)))

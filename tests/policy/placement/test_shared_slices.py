@@ -10,7 +10,7 @@ from serving.policy.placement.check import cycle_us, device_faults
 from serving.policy.placement.plan import Slot
 from serving.policy.placement.problem import Option, PlacementProblem
 from serving.policy.placement.shared_slices import NEAR, Stack, Turn, batches, settle, settle_all, stretch
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.policy.placement.parts_fleets import flat, option, pool
 from tests.seeds import drawn
 

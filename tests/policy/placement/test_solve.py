@@ -21,7 +21,7 @@ from serving.policy.placement.problem import (
     Pool,
 )
 from serving.policy.placement.solve import Task, plans, rank
-from serving.specs import Share
+from serving.slice_specs import Share
 
 CPU, GPU = "cpu-x", "gpu-nvidia-h200"
 GEOMETRY = known_geometry(GPU)

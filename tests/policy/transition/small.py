@@ -10,7 +10,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.policy.transition.fleets import GIB, MIG
 
 HALF, WHOLE = Share("mps", 50.0), Share("mps", 100.0)

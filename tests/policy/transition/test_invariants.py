@@ -16,7 +16,7 @@ from serving.policy.placement.problem import (
 )
 from serving.policy.transition.invariants import floors, violations
 from serving.policy.transition.state import State, TransitionReplica, TransitionSlice
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.policy.transition.fleets import GIB, MIG
 
 HALF, MOST = Share("mps", 50.0), Share("mps", 60.0)

@@ -16,7 +16,7 @@ from serving.policy.transition.steps import (
     Step,
     UnloadStep,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 
 HALF = Share("mps", 50.0)
 

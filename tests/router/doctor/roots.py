@@ -8,7 +8,7 @@ from router.doctor.finding import Finding, Level
 from router.doctor.machine import Machine
 from router.settings import Settings, load_settings
 from serving.runtime.slicing.inventory import Gpu, Inventory
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.router.settings.samples import write_deployment
 
 

@@ -9,7 +9,8 @@ from router.doctor.storage import check_folders, check_profiles
 from router.settings import Settings
 from serving.profile.device import device_kind
 from serving.profile.store import LOCAL, ProfileStore
-from serving.specs import RecordingSpec, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import RecordingSpec
 from tests.builders import profile
 from tests.router.doctor.roots import deployment, is_fault, is_ok, is_warning, machine
 

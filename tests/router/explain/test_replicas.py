@@ -9,7 +9,8 @@ from router.explain.replicas import replica_sentences
 from router.explain.scaled import HourlyCost, ScaledBody, describe_replicas, scaled_model
 from serving.control.control import Control
 from serving.objectives import ReplicaSpec
-from serving.specs import Limits, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits
 from tests.builders import model_spec, served
 from tests.router.explain.explanations import STANDING, explanation, ladder, promise, variants
 

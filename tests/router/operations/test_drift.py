@@ -31,7 +31,8 @@ from serving.control.rollout import Progress, RolloutState
 from serving.objectives import ReplicaSpec
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
-from serving.specs import Limits, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits
 from tests.builders import model_spec, served
 from tests.runtime.house import house
 

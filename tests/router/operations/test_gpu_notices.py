@@ -13,7 +13,7 @@ from router.devices import DeviceBoard
 from router.operations.gpu_notices import add_gpu_notices
 from serving.policy.device_health import GpuReading, Placed, Xid
 from serving.runtime.slicing.opening import DeviceShares
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 UUID = "GPU-11111111"
 CALM = GpuReading(UUID, 3, "NVIDIA H200", xids=())

@@ -13,7 +13,8 @@ from fastapi import FastAPI
 from router.operations.notices import IN_S_MAX, UNSAID, Notices, add_notices, slices_of
 from serving.control.control import Control
 from serving.objectives import ReplicaSpec
-from serving.specs import Limits, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import Limits
 from tests.builders import KIND, served
 
 SPOT = SliceSpec("cpu-a", (), spot=True)

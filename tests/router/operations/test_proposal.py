@@ -16,7 +16,7 @@ from router.operations.slice_json import told_slice
 from router.settings import Settings, load_settings
 from router.settings.findings import PROBLEMS_MAX
 from serving.objectives import ReplicaSpec
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\

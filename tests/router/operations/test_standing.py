@@ -25,7 +25,7 @@ from router.operations.applied import (
 from router.operations.slice_json import read_slice, told_slice
 from router.settings import Settings, load_settings
 from serving.rehearsal import RehearsalSpec
-from serving.specs import DeviceSpec, Share, SliceSpec
+from serving.slice_specs import DeviceSpec, Share, SliceSpec
 from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\

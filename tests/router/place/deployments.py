@@ -9,7 +9,7 @@ from serving.profile.corun import CoRun, Tenant
 from serving.profile.curve import Point, Profile
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.router.settings.samples import write_deployment
 
 HERE = device_kind(SliceSpec("", ()))

@@ -30,7 +30,7 @@ from serving.policy.transition.steps import (
     Transition,
     UnloadStep,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 
 GPU, CPU = "gpu-nvidia-a100-sxm4-80gb", "cpu-amd-epyc-f25m17"
 GEOMETRY: Geometry = (

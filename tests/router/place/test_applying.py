@@ -22,7 +22,7 @@ from serving.policy.placement.moves import Verdict, moves
 from serving.policy.placement.plan import PlacedReplica, Placement, PlacementPlan, Slot
 from serving.policy.transition.planning import transition
 from serving.policy.transition.steps import Transition, TransitionRefused
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.router.place.deployments import GATEWAY, HOST, deployment, four_cores
 
 Layout = list[tuple[int, list[str]]]

@@ -9,7 +9,7 @@ from router.place.rates import RunningGateway
 from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.check import faults
 from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.router.place.deployments import GATEWAY, H200, HERE, HOST, deployment, four_cores, measured
 
 

@@ -16,7 +16,7 @@ from serving.profile.curve import Origin
 from serving.profile.interference import Slowdown
 from serving.profile.store import ProfileStore
 from serving.simulation.traffic import constant
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.router.place.deployments import GATEWAY, H200, HERE, HOST, ROWS, beside, deployment, measured
 from tests.router.settings.samples import write_deployment
 

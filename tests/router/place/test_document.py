@@ -11,7 +11,7 @@ from router.place.document import __doc__ as schema
 from router.place.document import document
 from router.place.shown import PlaceReport
 from serving.policy.placement.plan import PlacementPlan
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.router.place import samples
 from tests.router.place.samples import AFTER, BEFORE, CHANGED, FIRST, FLEET, KEPT, NOTHING, foretold, lacking
 

@@ -12,7 +12,7 @@ from router.settings.memory import usable_memory_bytes
 from serving.policy.placement.geometry import known_geometry
 from serving.policy.placement.problem import Instances, Parts, PlacementProblem
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
-from serving.specs import DeviceSpec
+from serving.slice_specs import DeviceSpec
 from tests.router.place.deployments import H200, HERE
 
 divisions = st.sampled_from([("cpu-a", "cores"), ("cpu-b", "cores"), (H200, "mps"), (H200, "mig")])

@@ -23,7 +23,7 @@ from serving.policy.placement.moves import Verdict, moves
 from serving.policy.placement.plan import PlacedReplica, Placement, PlacementPlan, Slot, cost
 from serving.policy.transition.steps import Transition, TransitionRefused
 from serving.runtime.job import JobError
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.router.pages import texts
 from tests.router.place.deployments import deployment, four_cores
 

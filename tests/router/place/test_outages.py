@@ -22,7 +22,7 @@ from serving.planning.task import AskedRate
 from serving.policy.placement.geometry import place
 from serving.policy.placement.problem import Instances, Parts
 from serving.simulation.traffic import Mix
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.router.place.deployments import GATEWAY, HOST, MODELS, deployment, four_cores
 from tests.router.place.test_applying import plan
 from tests.router.settings.rehearsed import write_profiles

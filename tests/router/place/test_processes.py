@@ -17,7 +17,7 @@ from serving.policy.placement.check import faults
 from serving.policy.placement.moves import Verdict, moves
 from serving.policy.placement.plan import Placement, PlacementPlan
 from serving.policy.transition.steps import Transition
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.router.place.deployments import deployment, four_cores
 from tests.router.settings.rehearsed import H200, write_profiles
 from tests.router.settings.samples import write_gateway

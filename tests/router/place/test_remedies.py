@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from router.place import remedies
 from serving.policy.placement.problem import Demand, Parts, PlacementDevice, PlacementProblem, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.router.place import samples
 from tests.router.place.samples import (
     CHANGED,

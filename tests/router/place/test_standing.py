@@ -16,7 +16,7 @@ from serving.policy.placement.check import faults
 from serving.policy.placement.plan import PlacedReplica, Placement, Slot
 from serving.policy.placement.problem import Option
 from serving.profile.store import ProfileStore
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.router.place.deployments import CORES, GATEWAY, HERE, HOST, MODELS, deployment, four_cores
 from tests.router.settings.samples import write_gateway
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from serving.profile.curve import Origin, Point, Profile
 from serving.profile.store import ProfileStore
-from serving.specs import ModelSpec, Share, SizeHint, TensorSpec, VariantSpec
+from serving.slice_specs import Share
+from serving.specs import ModelSpec, SizeHint, TensorSpec, VariantSpec
 
 CPU, GPU = "cpu-amd-epyc-f25m17", "gpu-nvidia-h200"
 DOUBLING = (1, 2, 4, 8, 16, 32, 64)

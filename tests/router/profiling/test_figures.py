@@ -12,7 +12,7 @@ from router.profiling import words
 from router.profiling.figures import ShareScaling, scalings
 from serving.profile.curve import Origin, Point, Profile
 from serving.profile.profiles import ProfileSet
-from serving.specs import Share
+from serving.slice_specs import Share
 
 KIND = "cpu-test"
 SLO_US = 20_000

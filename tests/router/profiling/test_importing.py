@@ -11,7 +11,7 @@ from router.profiling.main import UNUSABLE, profile
 from router.profiling.options import ProfileOptions
 from serving.profile.curve import Point, Profile
 from serving.profile.store import ProfileStore
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 H200, A100 = "gpu-nvidia-h200", "gpu-nvidia-a100-sxm4-80gb"
 OWN = """\

@@ -15,7 +15,7 @@ from router.cli import app
 from router.profiling.asked import MeasureRequestError, find_model, find_numbers
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from router.profiling.show import NOTHING, ShowOptions, show
 from serving.profile.store import ProfileStore
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.router.pages import Page, assert_coloured, assert_stands_alone, texts
 from tests.router.profiling import generated
 from tests.router.profiling.generated import CPU, GPU, Cost

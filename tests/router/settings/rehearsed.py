@@ -5,7 +5,7 @@ from pathlib import Path
 
 from serving.profile.curve import Point, Profile
 from serving.profile.store import ProfileStore
-from serving.specs import Share
+from serving.slice_specs import Share
 
 H200 = "gpu-nvidia-h200"
 REHEARSED = f"devices: [{{name: h, kind: {H200}, count: 2, rehearse: true}}]\n"

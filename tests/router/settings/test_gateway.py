@@ -11,7 +11,8 @@ from router.settings import ServerSettings, SettingsError, load_settings
 from router.settings.findings import PROBLEMS_MAX
 from router.settings.schema import LimitsSection
 from router.settings.slices import default_slices, usable_cores
-from serving.specs import BatchingSpec, Limits, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import BatchingSpec, Limits
 from tests.router.settings.samples import (
     DIGITS,
     GATEWAY,

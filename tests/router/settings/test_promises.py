@@ -8,7 +8,8 @@ from router.settings import Settings, load_model, load_settings
 from router.settings.repository import serve_alone
 from router.settings.schema import TIER_COUNT_MAX
 from serving.objectives import Needs
-from serving.specs import SliceSpec, TenantSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import TenantSpec
 from tests.router.settings.samples import (
     DIGITS,
     gateway_fault,

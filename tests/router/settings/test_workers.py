@@ -6,7 +6,8 @@ import pytest
 
 from router.plan import plan_lines
 from router.settings import load_settings
-from serving.specs import Guard, WorkersSpec, guards_of
+from serving.slice_specs import WorkersSpec
+from serving.specs import Guard, guards_of
 from tests.router.settings.samples import GATEWAY, gateway_faults, write_gateway
 
 

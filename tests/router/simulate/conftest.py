@@ -11,7 +11,7 @@ from router.cli import app
 from serving.profile.curve import Point, Profile
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
-from serving.specs import SliceSpec
+from serving.slice_specs import SliceSpec
 from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\

@@ -9,7 +9,7 @@ import pytest
 
 from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.router.simulate.conftest import Simulate, measured
 
 THREE = """\

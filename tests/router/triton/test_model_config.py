@@ -15,7 +15,8 @@ from router.app import create_app
 from router.bulk.pool import Bulk
 from router.triton.config_edges import add_model_config, model_config_methods
 from router.triton.model_config import as_json, model_config
-from serving.specs import BatchingSpec, Limits, ServedModel, SliceSpec
+from serving.slice_specs import SliceSpec
+from serving.specs import BatchingSpec, Limits, ServedModel
 from tests.router.fakes import IDENTITY, SIMPLE, FakeServing
 from tests.router.rpc_edge import Core, Edge
 

@@ -7,7 +7,7 @@ from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.mig import MigGpu, MigInstances
 from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.runtime.slicing.smi import Smi
 
 ACTUATORS: tuple[Actuator, ...] = (

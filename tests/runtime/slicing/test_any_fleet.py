@@ -21,7 +21,7 @@ from serving.runtime.slicing.inventory import Gpu, Inventory
 from serving.runtime.slicing.mig import MigGpu, MigInstances
 from serving.runtime.slicing.opening import DeviceShares
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.runtime.slicing.smi import Smi, table
 from tests.seeds import seeds
 

@@ -20,7 +20,7 @@ from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
 from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 
 
 def gpu(index: int) -> Gpu:

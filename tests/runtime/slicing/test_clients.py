@@ -15,7 +15,7 @@ from serving.runtime.slicing.inventory import Gpu, Inventory
 from serving.runtime.slicing.mps import MpsPercentages
 from serving.runtime.slicing.mps_daemon import MpsDaemon
 from serving.runtime.slicing.opening import DeviceShares
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.runtime.slicing import mps_twin
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

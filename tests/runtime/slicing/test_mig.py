@@ -9,7 +9,7 @@ from serving.runtime.slicing.contract import FaultDomain, Resize, SlicingError
 from serving.runtime.slicing.mig import MigGpu, MigInstances, run_command
 from serving.runtime.slicing.mig_plan import Argv, plan
 from serving.runtime.slicing.mig_text import Instance, geometry, instances
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.runtime.slicing.smi import Smi, captured, table
 
 

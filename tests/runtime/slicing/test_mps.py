@@ -20,7 +20,7 @@ from serving.runtime.slicing.inside import InstanceProcesses
 from serving.runtime.slicing.mig import GivenInstance
 from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.mps_daemon import CONTROL, MpsDaemon
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.runtime.slicing import mps_twin
 from tests.runtime.slicing.mps_twin import CHUNKS, GPU_UUID
 from tests.runtime.slicing.smi import captured

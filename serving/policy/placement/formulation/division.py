@@ -14,7 +14,7 @@ from serving.policy.placement.formulation.offers import size
 from serving.policy.placement.geometry import maximal_multisets
 from serving.policy.placement.plan import ROUNDING
 from serving.policy.placement.problem import Instances, Option, Parts, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 
 WAYS_MAX = 1000
 """The most ways of a division. Of 20 amounts that are multiples of the smallest there are 627 (partitions of

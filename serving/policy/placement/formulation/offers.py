@@ -11,7 +11,7 @@ from math import floor
 
 from serving.policy.placement.plan import ROUNDING
 from serving.policy.placement.problem import Demand, Instances, Offer, Option, Parts, Pool
-from serving.specs import Share
+from serving.slice_specs import Share
 
 Point = tuple[int, float]
 """(rows of a batch, the microseconds that it takes)."""

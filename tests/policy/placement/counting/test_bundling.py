@@ -10,7 +10,7 @@ from serving.policy.placement.formulation.bundling import carries, cost, deal, n
 from serving.policy.placement.formulation.division import divide
 from serving.policy.placement.plan import Bundle, Draft, PlacedReplica, Slot
 from serving.policy.placement.problem import PlacementProblem
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
 from tests.policy.placement.drafts import carried, faults
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from serving.policy.placement.formulation.offers import Offers
 from serving.policy.placement.problem import Demand, Offer, Option
-from serving.specs import Share
+from serving.slice_specs import Share
 from tests.policy.placement.builders import mig_pool, mps_pool, option
 
 ROWS = (1, 2, 4, 8)

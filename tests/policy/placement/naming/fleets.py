@@ -18,7 +18,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.specs import Share
+from serving.slice_specs import Share
 
 SMALL = (
     MigProfile(1, "1g", (0, 1, 2, 3), 1, 4, 10.0, 10),
