@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from router.feasibility import Measured, Measurements, check_promises
+from router.feeding import feed_lines, feed_of, slowness
 from router.fitting import check_memory
 from router.operations.applied import standing
 from router.plan import key_lines, plan_lines
@@ -14,12 +15,16 @@ from router.settings.keys import check_keys
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `check` found. `notes` and `plan` are sentences for the operator."""
+    """What `check` found. `notes`, `plan` and `feed` are sentences for the operator.
+
+    `feed`: how much the gateway's own core carries, which depends on this machine's speed.
+    """
 
     errors: tuple[SettingsProblem, ...]
     warnings: tuple[SettingsProblem, ...] = ()
     notes: tuple[str, ...] = ()
     plan: tuple[str, ...] = ()
+    feed: tuple[str, ...] = ()
 
     @property
     def sound(self) -> bool:
@@ -30,7 +35,7 @@ class Report:
         lines = [f"error: {problem}" for problem in self.errors]
         lines += [f"warning: {problem}" for problem in self.warnings]
         lines += [f"note: {note}" for note in self.notes]
-        return "\n".join([*lines, *self.plan])
+        return "\n".join([*lines, *self.plan, *self.feed])
 
 
 def check(path: Path, measured_in: Callable[[Path], Measured], rehearse: bool = False) -> Report:
@@ -47,15 +52,18 @@ def check(path: Path, measured_in: Callable[[Path], Measured], rehearse: bool = 
     notes = [applied] if applied else []
     measured = measured_in(settings.profiles)
     slices = {each.name: each for each in settings.slices}
+    feeds, slow = [], slowness()
     for index, model in enumerate(settings.models):
         latencies = Measurements(model, [slices[name] for name in model.slices], measured)
         notes.extend(check_promises(findings, index, latencies))
         check_memory(findings, index, latencies)
         if unmeasured := latencies.unmeasured_sentence():
             notes.append(unmeasured)
+        feeds.append(feed_of(latencies, slow))
     return Report(
         errors=tuple(sorted(findings.problems)),
         warnings=tuple(sorted((*findings.warnings, *warnings))),
         notes=tuple(notes),
         plan=(*plan_lines(settings), *key_lines(settings, keys)),
+        feed=tuple(feed_lines(feeds)),
     )

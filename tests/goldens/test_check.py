@@ -1,5 +1,6 @@
 """What `penstock check` prints of sound and faulty files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from router.operations.applied import AppliedPlacement, digest, keep
@@ -42,4 +43,5 @@ def test_check(golden: Golden, tmp_path: Path) -> None:
     on = {each.name: each.slices for each in settings.models}
     keep(settings.path, AppliedPlacement("a", "yesterday", digest(settings), settings.slices, on))
     scenes["an applied placement"] = report(tmp_path)
-    golden("check", {name: str(each).replace(f"{tmp_path}/", "") for name, each in scenes.items()})
+    # what the core feeds differs from machine to machine
+    golden("check", {name: str(replace(each, feed=())).replace(f"{tmp_path}/", "") for name, each in scenes.items()})
