@@ -18,7 +18,7 @@ from serving.tensor import ITEM_BYTES
 REQUEST_US = {True: 34.0, False: 46.5}
 """CPU of a REST request of one row of 256 bytes, decisions compiled or not: `loadtests.edges`, "whole"."""
 KILOBYTE_US = 1.1
-"""CPU of each further 1,024 bytes in or out over a socket: `loadtests.pictures`, 600 KB over REST."""
+"""CPU of each further 1,024 bytes in or out over a socket: `loadtests.shm_cost`, 600 KB over REST."""
 SPIN_NS = 536_000
 """What `_spin` took there at best."""
 _TRIES, _TURNS = 7, 20_000
