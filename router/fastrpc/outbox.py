@@ -205,9 +205,9 @@ class Outbox(Carrier):
                 self.http.stream_remote_window_size(stream_id)
                 if self.http.queued_body_size(stream_id):
                     self._unended.append(stream_id)
-                    continue
-                self.http.reset_stream(stream_id, ErrorCode.NO_ERROR)
-                asked = True
+                else:
+                    self.http.reset_stream(stream_id, ErrorCode.NO_ERROR)
+                    asked = True
         return asked
 
     def _weigh(self, queued: int) -> None:
