@@ -4,7 +4,7 @@
 
 Microseconds of CPU a request of one row, on this machine:
 
-- whole: a real gateway over REST, 32 connections; its workers are left out;
+- whole: a real gateway over REST with `identity`, 128 connections; its workers are left out;
 - edge: the part that reads, parses, checks and answers (the gateway's REST server with a core that answers at
   once, as `loadtests.rpc_cost` has it): what other processes could do;
 - descriptor: what the scheduler's process then does instead. Edges write (id, model, rows, deadline, offset)
@@ -55,7 +55,7 @@ ANSWER = struct.Struct("<QQ")
 """id, outcome"""
 HEAD = 64
 """Bytes before the slots: how many were written. A line of the cache, so that a reader disturbs little."""
-CONNECTIONS = 32
+CONNECTIONS = 128
 
 
 class Ring:
@@ -181,9 +181,9 @@ async def descriptor_us(decides: bool) -> float:
 
 def whole_us(rounds: int) -> list[float]:
     """Return the us of CPU of a gateway by a request over REST, in each round."""
-    with started([model_entry("simple", slo_ms=1000)]) as gateway:
-        example = ask(gateway, b"GET /v2/models/simple/example HTTP/1.1\r\nHost: x\r\n\r\n").body
-        head = f"POST /v2/models/simple/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(example)}\r\n\r\n"
+    with started([model_entry("identity", slo_ms=1000)]) as gateway:
+        example = ask(gateway, b"GET /v2/models/identity/example HTTP/1.1\r\nHost: x\r\n\r\n").body
+        head = f"POST /v2/models/identity/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(example)}\r\n\r\n"
         request = head.encode() + example
         clients = [socket.create_connection((gateway.host, gateway.rest_port)) for _ in range(CONNECTIONS)]
         taken = []

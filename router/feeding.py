@@ -15,8 +15,8 @@ from serving.compiled import is_compiled
 from serving.specs import ModelSpec, TensorSpec
 from serving.tensor import ITEM_BYTES
 
-REQUEST_US = {True: 34.0, False: 46.5}
-"""CPU of a REST request of one row of 256 bytes, decisions compiled or not: `loadtests.edges`, "whole"."""
+REQUEST_US = {True: 25.0, False: 47.8}
+"""CPU of a REST request of one row of 256 bytes, decisions compiled or not: `loadtests.rest_throughput`."""
 KILOBYTE_US = 1.1
 """CPU of each further 1,024 bytes in or out over a socket: `loadtests.shm_cost`, 600 KB over REST."""
 SPIN_NS = 536_000
