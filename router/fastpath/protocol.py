@@ -21,6 +21,7 @@ from router.fastpath.places import RESERVED_PATHS
 from router.outcomes import INTERNAL_ERROR
 from router.rest import Fields, fields_of, render_error, stated_tenant
 from router.tensors.errors import RequestError, too_large
+from router.tls.names import NAMES
 from serving.policy.memory import SMALL_BYTES
 from serving.specs import DEFAULT_TENANT, ServedModel
 from serving.vocabulary import MEMORY_FULL, TOO_LARGE
@@ -186,7 +187,9 @@ class FastProtocol(Connection):
         """
         identity: Identity | None = None
         try:
-            identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))
+            identity = guard.identify(
+                fields.get(b"x-api-key"), fields.get(b"authorization"), self.certificate
+            )
             guard.require(identity, CALLERS, model.name)
         except RequestError as error:
             tenant = DEFAULT_TENANT if identity is None else identity.tenant
@@ -225,6 +228,8 @@ class FastProtocol(Connection):
         """Hand a request with a complete head to uvicorn, which now builds what the request needs."""
         url, headers = self.url, self.headers
         super().on_message_begin()
+        if self.certificate:
+            self.scope[NAMES] = self.certificate  # type: ignore[typeddict-unknown-key]  # our own
         self.url = url
         self.headers.extend(headers)  # the list that the scope holds
         self.expect_100_continue = dict(headers).get(b"expect", b"").lower() == b"100-continue"

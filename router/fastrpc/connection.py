@@ -36,6 +36,7 @@ from router.fastrpc.infercall import INFER_PATH, InferCall
 from router.fastrpc.outbox import Outbox
 from router.fastrpc.taskcall import TaskCall
 from router.tensors.wording import quoted
+from router.tls.names import NAMES
 from serving.policy.crowding import BUSY
 from serving.policy.memory import SMALL_BYTES
 from serving.vocabulary import DRAINING
@@ -87,6 +88,7 @@ class RpcConnection(Outbox):
         edge = self.edge
         self.transport = cast(asyncio.Transport, transport)
         self._peer = transport.get_extra_info("peername")
+        self.certificate = transport.get_extra_info(NAMES, ())
         edge.connections.add(self)
         edge.closed.clear()
         edge.sweep()

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+from collections.abc import Callable
 from typing import cast
 
 from router.fastrpc.connection import RpcConnection
@@ -10,6 +11,7 @@ from router.fastrpc.edge import RpcEdge
 from router.listening import is_listening
 from router.oip import ReadStatistics
 from router.rpc.service import RpcService
+from router.tls.gate import Gate
 from serving.ports import Serving
 from serving.specs import Limits
 
@@ -17,6 +19,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
 """Connections that the kernel holds before they are taken."""
+PROTOCOLS = ("h2",)
+"""What the port speaks, by the names of ALPN (RFC 7301)."""
 END_S = 1.0
 """What handlers that were given up have to end."""
 
@@ -37,6 +41,7 @@ class FastRpcServer(RpcService):
         self._edge = RpcEdge(self)
         self._listener: asyncio.Server | None = None
         self._port = 0
+        self._connect: Callable[[], asyncio.Protocol] = self._make
 
     async def start(self, port: int) -> int:
         self._edge.open()
@@ -60,7 +65,10 @@ class FastRpcServer(RpcService):
             raise OSError(f"cannot serve gRPC on {host}:{self._port}: {reason}") from error
         self._port = self._listener.sockets[0].getsockname()[1]
 
-    def _connect(self) -> asyncio.Protocol:
+    def encrypt(self, gate: Gate) -> None:
+        self._connect = gate.behind(self._make, PROTOCOLS)
+
+    def _make(self) -> asyncio.Protocol:
         return cast(asyncio.Protocol, RpcConnection(self._edge))  # a native class has no such base
 
     async def stop(self, grace_s: float) -> None:

@@ -5,8 +5,8 @@ from dataclasses import replace
 from math import inf
 
 from router.settings import Settings
-from serving.objectives import Needs, ReplicaSpec, ScalingSpec
-from serving.specs import ModelSpec, ServedModel, SliceSpec, guards_of
+from serving.objectives import Needs, RateSpec, ReplicaSpec, ScalingSpec
+from serving.specs import ModelSpec, ServedModel, SliceSpec, TenantSpec, guards_of
 
 UNSTATED = "none"
 
@@ -17,6 +17,7 @@ def differences(old: Settings, new: Settings) -> Iterator[str]:
         yield f"slices are {', '.join(each.name for each in new.slices)}"
     yield from _terms_said(old.slices, new.slices)
     yield from _scaling_said(old.scaling, new.scaling)
+    yield from _rates_said(old.tenants, new.tenants)
     if old.placement != new.placement:
         yield f"placement replan {old.placement.replan} -> {new.placement.replan}"
     tiers = [*_tiers_said(old.tiers, new.tiers)]
@@ -56,6 +57,24 @@ def _scaling_said(old: ScalingSpec, new: ScalingSpec) -> Iterator[str]:
     if old.cost_max != new.cost_max:
         was, now = (None if each == inf else each for each in (old.cost_max, new.cost_max))
         yield f"scaling cost_max_per_hour {_stated(was)} -> {_stated(now)}"
+
+
+def _rates_said(old: Sequence[TenantSpec], new: Sequence[TenantSpec]) -> Iterator[str]:
+    before = {each.name: each.rate for each in old}
+    for each in new:
+        if each.rate != before.get(each.name):
+            yield f"tenant {each.name}: rate {rate_text(before.get(each.name))} -> {rate_text(each.rate)}"
+
+
+def rate_text(rate: RateSpec | None) -> str:
+    """Return a tenant's limits in words."""
+    if rate is None:
+        return UNSTATED
+    told = [f"{rate.requests_per_s:g} requests/s"] if rate.requests_per_s else []
+    told += [f"{rate.rows_per_s:g} rows/s"] if rate.rows_per_s else []
+    told += [f"{rate.concurrent} at a time"] if rate.concurrent else []
+    burst = f" (bursts of {rate.burst_s:g} s)" if rate.burst_s != RateSpec.burst_s else ""
+    return ", ".join(told) + burst
 
 
 def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:

@@ -25,6 +25,7 @@ from router.rpc.health import Health
 from router.rpc.inference import Asked, Inferences, is_expiring
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
+from router.tls.gate import Gate
 from serving.ports import Call, Reply, Serving
 from serving.specs import Limits, ServedModel
 from serving.vocabulary import COMPLETED
@@ -73,6 +74,10 @@ class RpcService:
     def ask_for_keys(self, guard: KeyGuard) -> None:
         """Take calls of those that the guard lets in; before `start`."""
         self.calls.guard = guard
+
+    def encrypt(self, gate: Gate) -> None:
+        """Speak TLS; before `start`."""
+        raise NotImplementedError
 
     def log_access(self) -> None:
         """Log each answer; before `start`."""

@@ -1,0 +1,36 @@
+"""Whether the files of `server: {tls: ...}` can serve, for `penstock check` and the start."""
+
+import time
+
+from router.settings.certificates import CertificateFault, Validity, inspect, written
+from router.settings.gateway import Settings
+from router.settings.problems import SettingsError, SettingsProblem
+from router.settings.tls import LOC
+
+
+def check_tls(settings: Settings) -> tuple[SettingsProblem, ...]:
+    """Return what the operator should know of the certificate: it is about to expire. SettingsError, with the
+    place in the settings file, where the files cannot serve."""
+    validity = validity_of(settings)
+    if validity is None or not validity.is_soon_over(time.time()):
+        return ()
+    cure = "renew it: the gateway takes the new file without a restart"
+    message = f"the certificate expires {written(validity.until_s)}; {cure}"
+    return (_problem(settings, "cert", message),)
+
+
+def validity_of(settings: Settings) -> Validity | None:
+    """Return until when the certificate is valid; None without TLS. SettingsError as `check_tls`."""
+    if settings.server.tls is None:
+        return None
+    try:
+        return inspect(settings.server.tls, time.time())
+    except CertificateFault as error:
+        raise SettingsError([_problem(settings, error.which, error.message)]) from None
+
+
+def _problem(settings: Settings, which: str, message: str) -> SettingsProblem:
+    document = settings.document
+    if document is None:  # not read from a file
+        return SettingsProblem(str(settings.path), 1, 1, "", message)
+    return document.problem((*LOC, which), message)
