@@ -21,6 +21,7 @@ from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
 from router.devices import DeviceBoard
 from router.edges import Edges
+from router.encryption import Encryption
 from router.explain.body import Explanation
 from router.explain.body import describe as explain
 from router.explain.route import add_explain
@@ -32,8 +33,8 @@ from router.logs import lines_dropped
 from router.operations.notices import slices_of
 from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
-from router.redis_status import describe_redis, share
 from router.rates_status import rates_status
+from router.redis_status import describe_redis, share
 from router.replanning import Replanning
 from router.rpc import RpcServer
 from router.rpcs import RPC_SERVERS
@@ -56,7 +57,6 @@ from router.telemetry import (
     Telemetry,
     demand,
 )
-from router.tls.encryption import Encryption
 from router.triton.model_config import model_config
 from router.triton.offering import offer_extensions
 from serving.control.control import Control

@@ -1,4 +1,5 @@
-"""Where the verbs that ask a gateway find their API key and their certificates: light to import, as the command line reads it."""
+"""Where the verbs that ask a gateway find their API key and certificates: light to import, as the command
+line reads it."""
 
 import os
 from typing import Annotated, Final

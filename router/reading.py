@@ -74,18 +74,18 @@ def direct(url: str) -> tuple[urllib.request.OpenerDirector, str]:
 
 def _tls() -> ssl.SSLContext:
     """Return what a client of TLS trusts and shows, as the environment says (CA_ENV, CLIENT_CERT_ENV)."""
-    ca, shown = os.environ.get(CA_ENV), os.environ.get(CLIENT_CERT_ENV)
+    ca, own = os.environ.get(CA_ENV), os.environ.get(CLIENT_CERT_ENV)
     try:
         context = ssl.create_default_context(cafile=ca or None)
     except OSError as error:  # ssl's own are OSError, too
         why = "no certificates (PEM)" if isinstance(error, ssl.SSLError) else str(error.strerror).lower()
         raise UnreachableError(f"--ca (or {CA_ENV}) names {ca}: {why}.") from None
-    if shown:
+    if own:
         try:
-            context.load_cert_chain(shown)
+            context.load_cert_chain(own)
         except OSError as error:
-            why = "no certificate with its key" if isinstance(error, ssl.SSLError) else error.strerror
-            raise UnreachableError(f"{CLIENT_CERT_ENV} names {shown}: {why}.") from None
+            reason = "no certificate with its key" if isinstance(error, ssl.SSLError) else error.strerror
+            raise UnreachableError(f"{CLIENT_CERT_ENV} names {own}: {reason}.") from None
     return context
 
 
@@ -149,6 +149,8 @@ def read_json(url: str, path: str, key_env: str = KEY_ENV) -> object:
         with error:
             said = _said(error)
             text = f"{address} answered {error.code}: is this the REST port of a gateway?"
+            if error.code == 400 and said:  # it speaks TLS, say
+                text = f"{address} answered {error.code}: {said}."
             if advice := key_advice(error.code, said, key_env):
                 text = said = f"{address} answered {error.code}: {advice}."
             raise RefusedError(text, error.code, said) from error

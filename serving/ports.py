@@ -84,8 +84,8 @@ class Reply:
 
     __slots__ = (
         "accuracy", "age_us", "answered_us", "batch_rows", "batch_us", "cache", "compute_us", "confidence",
-        "detail", "downgrade", "input_us", "limits", "outcome", "output_us", "outputs", "query", "queue_us", "ready_us",
-        "rehearsed", "retry_us", "variant", "votes",
+        "detail", "downgrade", "input_us", "limits", "outcome", "output_us", "outputs", "query", "queue_us",
+        "ready_us", "rehearsed", "retry_us", "variant", "votes",
     )  # fmt: skip
 
     def __init__(self, outcome: Outcome, detail: str = "") -> None:

@@ -1,4 +1,4 @@
-"""Certificates to test with, made by the openssl program in a folder of the test. No key is ever committed."""
+"""Certificates to test with, made by the openssl program in a folder of the test. No key is committed."""
 
 import shutil
 import ssl

@@ -58,7 +58,9 @@ class KeyGuard:
         known = self.keys.certified(names)
         if known is None:
             shown = listed(names[:NAMES_SHOWN])
-            raise self._refuse(UNKNOWN, f"no entry of the keys file is for the certificate of {shown}; {_HOW}")
+            raise self._refuse(
+                UNKNOWN, f"no entry of the keys file is for the certificate of {shown}; {_HOW}"
+            )
         if known.expires_s <= self._now_s():
             name = quoted(known.identity.name)
             raise self._refuse(EXPIRED, f"the entry {name} of this certificate has expired; renew its date")

@@ -5,7 +5,8 @@ from dataclasses import replace
 from math import inf
 
 from router.settings import Settings
-from serving.objectives import Needs, RateSpec, ReplicaSpec, ScalingSpec
+from router.settings.tenants import rate_text
+from serving.objectives import Needs, ReplicaSpec, ScalingSpec
 from serving.specs import ModelSpec, ServedModel, SliceSpec, TenantSpec, guards_of
 
 UNSTATED = "none"
@@ -64,17 +65,6 @@ def _rates_said(old: Sequence[TenantSpec], new: Sequence[TenantSpec]) -> Iterato
     for each in new:
         if each.rate != before.get(each.name):
             yield f"tenant {each.name}: rate {rate_text(before.get(each.name))} -> {rate_text(each.rate)}"
-
-
-def rate_text(rate: RateSpec | None) -> str:
-    """Return a tenant's limits in words."""
-    if rate is None:
-        return UNSTATED
-    told = [f"{rate.requests_per_s:g} requests/s"] if rate.requests_per_s else []
-    told += [f"{rate.rows_per_s:g} rows/s"] if rate.rows_per_s else []
-    told += [f"{rate.concurrent} at a time"] if rate.concurrent else []
-    burst = f" (bursts of {rate.burst_s:g} s)" if rate.burst_s != RateSpec.burst_s else ""
-    return ", ".join(told) + burst
 
 
 def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:

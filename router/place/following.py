@@ -99,7 +99,9 @@ class PlacementClient:
                 raise MoveRefusedError(key_advice(error.code, reasons, self._key_env) or reasons) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise GoneError(tls_advice(self.url, reason).rstrip(".") or f"no gateway answers at {self.url} ({reason})") from None
+            raise GoneError(
+                tls_advice(self.url, reason).rstrip(".") or f"no gateway answers at {self.url} ({reason})"
+            ) from None
         return told if isinstance(told, dict) else {}
 
 

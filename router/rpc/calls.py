@@ -232,9 +232,9 @@ class Calls:
 
     async def _begin(self, context: Any, count: int, roles: Roles, counted: bool) -> None:
         """Set CALLER and enter, before any of the message is read; a caller that may not is refused."""
-        metadata, names = (), ()
-        if self.guard is not None:
-            metadata, names = context.invocation_metadata(), names_in_rpc(context.auth_context())
+        asks = self.guard is not None
+        metadata = context.invocation_metadata() if asks else ()
+        names = names_in_rpc(context.auth_context()) if asks else ()
         try:
             CALLER.set(self.identify(dict(metadata), roles, counted, names))
             self.find_room(count)

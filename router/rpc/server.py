@@ -10,10 +10,10 @@ from typing import Any  # grpc carries no types
 from router.access import RpcAccess
 from router.oip import ReadStatistics
 from router.rpc.accepting import AcceptingServer
+from router.rpc.credentials import credentials
 from router.rpc.port import RpcPort, channel_options
 from router.rpc.quiet import hush
 from router.rpc.service import RpcService
-from router.rpc.credentials import credentials
 from router.tls.gate import Gate
 from serving.ports import Serving
 from serving.specs import Limits

@@ -30,7 +30,7 @@ _KEY: Final = "PRIVATE KEY-----"
 CERT, KEY, CLIENT_CA = FILES = ("cert", "key", "client_ca")
 
 
-class CertificateFault(Exception):
+class CertificateError(Exception):
     """The files cannot serve. `which`: the setting whose file is at fault; `message`: a sentence."""
 
     def __init__(self, which: str, message: str) -> None:
@@ -58,7 +58,7 @@ def written(instant_s: float) -> str:
 
 def make_context(tls: TlsSettings) -> ssl.SSLContext:
     """Return what a server shows and asks for: TLS 1.2 or later, ciphers with forward secrecy and
-    authenticated encryption only (of TLS 1.2 those that RFC 9113, 9.2.2, allows HTTP/2). CertificateFault."""
+    authenticated encryption only (of TLS 1.2 those that RFC 9113, 9.2.2, allows HTTP/2). CertificateError."""
     _look_at_texts(tls)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -69,28 +69,30 @@ def make_context(tls: TlsSettings) -> ssl.SSLContext:
     except ssl.SSLError as error:
         raise _pair_fault(tls, error) from None
     except OSError as error:
-        raise CertificateFault(CERT, f"{tls.cert}: cannot be read: {error.strerror}") from None
+        raise CertificateError(CERT, f"{tls.cert}: cannot be read: {error.strerror}") from None
     if tls.client_ca is not None:
         try:
             context.load_verify_locations(tls.client_ca)
         except (ssl.SSLError, OSError):
             expected = "expected the certificates (PEM) of the authorities that sign clients' certificates"
-            raise CertificateFault(CLIENT_CA, f"{tls.client_ca}: no certificates; {expected}") from None
+            raise CertificateError(CLIENT_CA, f"{tls.client_ca}: no certificates; {expected}") from None
         context.verify_mode = ssl.CERT_REQUIRED if tls.requires else ssl.CERT_OPTIONAL
     return context
 
 
 def inspect(tls: TlsSettings, now_s: float) -> Validity:
-    """Return until when the certificate is valid. Raises CertificateFault if it is not valid now, or if the
+    """Return until when the certificate is valid. Raises CertificateError if it is not valid now, or if the
     files cannot serve."""
     make_context(tls)
     validity = _validity(tls)
     if validity.until_s <= now_s:
         cure = "renew it; the gateway takes the new file without a restart"
-        raise CertificateFault(CERT, f"{tls.cert}: the certificate expired {written(validity.until_s)}; {cure}")
+        raise CertificateError(
+            CERT, f"{tls.cert}: the certificate expired {written(validity.until_s)}; {cure}"
+        )
     if validity.from_s > now_s:
         cure = "check this machine's clock, or wait"
-        raise CertificateFault(
+        raise CertificateError(
             CERT, f"{tls.cert}: the certificate is valid only from {written(validity.from_s)}; {cure}"
         )
     return validity
@@ -100,12 +102,12 @@ def _look_at_texts(tls: TlsSettings) -> None:
     cert, key = _text(CERT, tls.cert), _text(KEY, tls.key)
     if _BEGIN not in cert:
         expected = "expected PEM, the server's certificate first and then those that signed it"
-        raise CertificateFault(CERT, f"{tls.cert}: no certificate; {expected}")
+        raise CertificateError(CERT, f"{tls.cert}: no certificate; {expected}")
     if _KEY not in key:
-        raise CertificateFault(KEY, f"{tls.key}: no private key; expected PEM, without a password")
+        raise CertificateError(KEY, f"{tls.key}: no private key; expected PEM, without a password")
     if "ENCRYPTED" in key:
         cure = f"`openssl pkey -in {tls.key.name} -out plain.key` writes it without"
-        raise CertificateFault(KEY, f"{tls.key}: the key has a password, which no gateway can ask for; {cure}")
+        raise CertificateError(KEY, f"{tls.key}: the key has a password, which no gateway knows; {cure}")
     if tls.client_ca is not None:
         _text(CLIENT_CA, tls.client_ca)
 
@@ -115,33 +117,33 @@ def _text(which: str, path: Path) -> str:
         with open_regular(path) as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
-        raise CertificateFault(which, f"{path}: no such file") from None
+        raise CertificateError(which, f"{path}: no such file") from None
     except PermissionError:
         cure = "let the user that runs the gateway read it"
-        raise CertificateFault(which, f"{path}: cannot be read: permission denied; {cure}") from None
+        raise CertificateError(which, f"{path}: cannot be read: permission denied; {cure}") from None
     except OSError as error:
-        raise CertificateFault(which, f"{path}: cannot be read: {error.strerror or error}") from None
+        raise CertificateError(which, f"{path}: cannot be read: {error.strerror or error}") from None
     if len(data) > FILE_BYTES_MAX:
-        raise CertificateFault(which, f"{path}: over {FILE_BYTES_MAX >> 20} MB; expected a PEM file")
+        raise CertificateError(which, f"{path}: over {FILE_BYTES_MAX >> 20} MB; expected a PEM file")
     return data.decode("latin-1")
 
 
-def _pair_fault(tls: TlsSettings, error: ssl.SSLError) -> CertificateFault:
+def _pair_fault(tls: TlsSettings, error: ssl.SSLError) -> CertificateError:
     if error.reason in ("KEY_VALUES_MISMATCH", "NO_CERTIFICATE_ASSIGNED"):
         cure = "expected the key with which this certificate was requested"
-        return CertificateFault(KEY, f"{tls.key}: the key does not match the certificate {tls.cert}; {cure}")
+        return CertificateError(KEY, f"{tls.key}: the key does not match the certificate {tls.cert}; {cure}")
     if error.reason in ("EE_KEY_TOO_SMALL", "CA_KEY_TOO_SMALL", "CA_MD_TOO_WEAK"):
         cure = "use RSA of 2048 bits or more, or an EC key such as P-256"
-        return CertificateFault(CERT, f"{tls.cert}: OpenSSL refuses a key or signature so weak; {cure}")
+        return CertificateError(CERT, f"{tls.cert}: OpenSSL refuses a key or signature so weak; {cure}")
     what = (error.reason or "PEM that OpenSSL cannot read").replace("_", " ").lower()
-    return CertificateFault(CERT, f"{tls.cert} and {tls.key}: cannot be used together ({what})")
+    return CertificateError(CERT, f"{tls.cert} and {tls.key}: cannot be used together ({what})")
 
 
 def _validity(tls: TlsSettings) -> Validity:
     shown: dict[str, Any] = _shown(tls) or {}
     if "notAfter" not in shown:
         expected = "expected one for servers (extended key usage serverAuth)"
-        raise CertificateFault(CERT, f"{tls.cert}: the certificate cannot be shown to clients; {expected}")
+        raise CertificateError(CERT, f"{tls.cert}: the certificate cannot be shown to clients; {expected}")
     dates = (ssl.cert_time_to_seconds(shown[name]) for name in ("notBefore", "notAfter"))
     return Validity(*dates)
 
@@ -155,8 +157,8 @@ def _shown(tls: TlsSettings) -> Any:
     client.check_hostname = False
     client.load_verify_locations(cadata=leaf)
     client.verify_flags |= ssl.VerifyFlags(ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME)
-    ways = ssl.MemoryBIO(), ssl.MemoryBIO()
-    sides = server.wrap_bio(*ways, server_side=True), client.wrap_bio(*reversed(ways))
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = server.wrap_bio(there, back, server_side=True), client.wrap_bio(back, there)
     for _ in range(STEPS_MAX):
         for side in reversed(sides):
             try:

@@ -154,7 +154,10 @@ def _read(path: Path, tenants: Collection[str] | None) -> tuple[tuple[KeySpec, .
 
 def _read_key(findings: Findings, place: int, tenants: Collection[str] | None) -> KeySpec | None:
     if not isinstance(findings.document.at((place,)), dict):  # it may be a key: it is not shown
-        findings.add((place,), "not a mapping; expected name, id, hash and roles (or certificate, in place of id and hash)")
+        findings.add(
+            (place,),
+            "not a mapping; expected name, id, hash and roles",
+        )
         return None
     section = findings.parse(KeySection, (place,))
     if section is None:
@@ -185,14 +188,14 @@ def _check_proof(findings: Findings, place: int, section: KeySection) -> None:
     keys = stated.keys() if isinstance(stated, dict) else ()
     for each in ("id", "hash"):
         if section.certificate is None and each not in keys:
-            findings.add((place,), f"this key is required: {each}; or certificate, for a client's certificate")
+            findings.add((place,), f"{each} is missing; expected id and hash, or the certificate of a client")
         elif section.certificate is not None and each in keys:
             expected = "a certificate takes the place of id and hash; expected the one or the others"
             findings.add((place, each), expected)
 
 
 def _check_distinct(findings: Findings, keys: list[KeySpec | None]) -> None:
-    """Check that names, ids and certificates differ: a key is revoked by its name, and found by the others."""
+    """Check that names, ids and certificates differ: a key is revoked by its name, found by the others."""
     names: dict[str, int] = {}
     ids: dict[str, int] = {}
     certificates: dict[str, int] = {}

@@ -12,7 +12,6 @@ from router.settings.schema import TENANT_COUNT_MAX, Section
 from serving.objectives import RateSpec
 from serving.specs import TenantSpec
 
-
 _Rate = Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)]
 
 
@@ -69,3 +68,14 @@ def _read_rate(findings: Findings, index: int, section: RateSection | None) -> R
         message = "a burst needs a rate; expected requests_per_s or rows_per_s beside it"
         findings.add(("tenants", index, "rate", "burst_s"), message)
     return RateSpec(**stated)
+
+
+def rate_text(rate: RateSpec | None) -> str:
+    """Return a tenant's limits in words."""
+    if rate is None:
+        return "none"
+    told = [f"{rate.requests_per_s:g} requests/s"] if rate.requests_per_s else []
+    told += [f"{rate.rows_per_s:g} rows/s"] if rate.rows_per_s else []
+    told += [f"{rate.concurrent} at a time"] if rate.concurrent else []
+    burst = f" (bursts of {rate.burst_s:g} s)" if rate.burst_s != RateSpec().burst_s else ""
+    return ", ".join(told) + burst

@@ -1,4 +1,4 @@
-"""`server: {tls: ...}` as TlsSettings: which files encrypt all ports, and which clients' certificates count."""
+"""`server: {tls: ...}` as TlsSettings: which files encrypt all ports, which clients' certificates count."""
 
 import os
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def read_tls(findings: Findings) -> TlsSettings | None:
         return None
     if section.client_cert is not None and client_ca is None:
         expected = "expected client_ca, the authorities that sign clients' certificates"
-        findings.add((*LOC, "client_cert"), f"there is nothing to check certificates of clients by; {expected}")
+        findings.add((*LOC, "client_cert"), f"nothing says which certificates of clients count; {expected}")
     if section.client_cert == "ask" and findings.document.at(("server", "grpc")) == "grpcio":
         expected = "expected `grpc: ngh2`, or `client_cert: require`"
         findings.warn((*LOC, "client_cert"), f"the grpcio server never asks, it only requires; {expected}")

@@ -2,21 +2,27 @@
 
 import time
 
-from router.settings.certificates import CertificateFault, Validity, inspect, written
+from router.settings.certificates import CertificateError, Validity, inspect, written
 from router.settings.gateway import Settings
 from router.settings.problems import SettingsError, SettingsProblem
 from router.settings.tls import LOC
 
 
 def check_tls(settings: Settings) -> tuple[SettingsProblem, ...]:
-    """Return what the operator should know of the certificate: it is about to expire. SettingsError, with the
-    place in the settings file, where the files cannot serve."""
-    validity = validity_of(settings)
-    if validity is None or not validity.is_soon_over(time.time()):
+    """Return what the operator should know: the certificate is about to expire, or those of clients count for
+    nothing. SettingsError, with the place in the settings file, where the files cannot serve."""
+    tls, validity = settings.server.tls, validity_of(settings)
+    if tls is None or validity is None:
         return ()
-    cure = "renew it: the gateway takes the new file without a restart"
-    message = f"the certificate expires {written(validity.until_s)}; {cure}"
-    return (_problem(settings, "cert", message),)
+    found = []
+    if validity.is_soon_over(time.time()):
+        cure = "renew it: the gateway takes the new file without a restart"
+        message = f"the certificate expires {written(validity.until_s)}; {cure}"
+        found.append(_problem(settings, "cert", message))
+    if tls.client_ca is not None and not tls.requires and settings.auth is None:
+        expected = "expected `auth:` with entries for certificates, or `client_cert: require`"
+        found.append(_problem(settings, "client_ca", f"without keys no certificate is looked at; {expected}"))
+    return tuple(found)
 
 
 def validity_of(settings: Settings) -> Validity | None:
@@ -25,7 +31,7 @@ def validity_of(settings: Settings) -> Validity | None:
         return None
     try:
         return inspect(settings.server.tls, time.time())
-    except CertificateFault as error:
+    except CertificateError as error:
         raise SettingsError([_problem(settings, error.which, error.message)]) from None
 
 

@@ -19,8 +19,8 @@ from router.cache_status import CacheStatus, cache_lines
 from router.isolation import isolation_lines
 from router.scaled_status import scaled_lines
 from router.status.devices import gpus_table
-from router.status.edge_lines import rate_lines, tls_lines
 from router.status.document import EdgeStatus, ModelStatus, MoveStatus, ProposalStatus, SliceStatus, Status
+from router.status.edge_lines import rate_lines, tls_lines
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
     from router.telemetry import Counters

@@ -127,7 +127,8 @@ def _rates(refused: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
     yield head(name, "counter", "Requests over a limit of their tenant, by which limit.")
     for tenant, counts in refused.items():
         yield "".join(
-            f'{name}{{tenant="{escape(tenant)}",limit="{limit}"}} {count}\n' for limit, count in counts.items()
+            f'{name}{{tenant="{escape(tenant)}",limit="{limit}"}} {count}\n'
+            for limit, count in counts.items()
         )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from router.file_following import changes
-from router.settings.certificates import CertificateFault, inspect, make_context, written
+from router.settings.certificates import CertificateError, inspect, make_context, written
 from router.settings.tls import TlsSettings
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Certificates:
     them."""
 
     def __init__(self, tls: TlsSettings, now_s: Callable[[], float] = time.time) -> None:
-        """Raise CertificateFault where the files cannot serve."""
+        """Raise CertificateError where the files cannot serve."""
         self.tls = tls
         self.renewals = 0
         self.refused = 0
@@ -45,7 +45,7 @@ class Certificates:
         return found
 
     def renew(self) -> bool:
-        """Take the files as they are now; return whether they are other ones. CertificateFault where they
+        """Take the files as they are now; return whether they are other ones. CertificateError where they
         cannot serve: what was in force stays."""
         editions = self._read()
         if editions == self._editions:
@@ -53,7 +53,7 @@ class Certificates:
         validity = inspect(self.tls, self._now_s())
         contexts = {protocols: _context(self.tls, protocols) for protocols in self._contexts}
         if editions != self._read():
-            raise CertificateFault("cert", f"{self.tls.cert}: the files were written to while they were read")
+            raise CertificateError("cert", f"{self.tls.cert}: the files were written to while they were read")
         self._contexts, self._editions, self.until_s = contexts, editions, validity.until_s
         self.pem = _pem(editions)
         self.renewals += 1
@@ -124,7 +124,7 @@ class CertificateWatch:
                     f"{certificates.tls.cert} is renewed and serves new connections; it is valid until "
                     f"{written(certificates.until_s)}"
                 )
-        except CertificateFault as error:
+        except CertificateError as error:
             return str(error)
         except OSError as error:
             return f"{error.filename}: cannot be read: {error.strerror}"

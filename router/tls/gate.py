@@ -1,8 +1,8 @@
 """Handshakes of all ports of a gateway: how many there may be, how long each may take, and who computes them.
 
 A handshake with an RSA key takes a millisecond or more of CPU. So a thread beside the event loop computes
-them, one after the other: OpenSSL lets go of the interpreter meanwhile. A flood of them takes one core, and no
-other connection waits for it.
+them, one after the other: OpenSSL lets go of the interpreter meanwhile. A flood of them takes one core, and
+no other connection waits for it.
 """
 
 import asyncio

@@ -20,7 +20,9 @@ def names_of(shown: Mapping[str, Any] | None) -> tuple[str, ...]:
         return ()
     alternatives = shown.get("subjectAltName", ())
     names = [f"{kind}:{value}" for wanted in ("URI", "DNS") for kind, value in alternatives if kind == wanted]
-    names += [f"CN={value}" for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
+    names += [
+        f"CN={value}" for part in shown.get("subject", ()) for key, value in part if key == "commonName"
+    ]
     return tuple(names[:NAMES_MAX])
 
 

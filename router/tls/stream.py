@@ -61,7 +61,7 @@ class Handshakes(Protocol):
 
 
 class TlsTransport(asyncio.Transport):
-    """One connection. What is in `_unfed` came and is not decrypted; what is in `_queue` is to be encrypted."""
+    """One connection. `_unfed` came and is not decrypted yet; `_queue` is to be encrypted."""
 
     def __init__(
         self, gate: Handshakes, context: ssl.SSLContext, make: Callable[[], asyncio.Protocol]

@@ -1,13 +1,21 @@
 """Rate limits of tenants, before all else: a call that is over one is answered at once, and costs nothing.
 
-`serving.policy.rate_limits` decides. What the limits leave goes with each answer of such a tenant, as the fields
-of draft-ietf-httpapi-ratelimit-headers-11 (sections 3 and 4).
+`serving.policy.rate_limits` decides. What the limits leave goes with each answer of such a tenant, as the
+fields of draft-ietf-httpapi-ratelimit-headers-11 (sections 3 and 4).
 """
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
 
-from serving.policy.rate_limits import CONCURRENT, REQUESTS, ROWS, RateLimits, Refusal, TenantRate, TokenBucket
+from serving.policy.rate_limits import (
+    CONCURRENT,
+    REQUESTS,
+    ROWS,
+    RateLimits,
+    Refusal,
+    TenantRate,
+    TokenBucket,
+)
 from serving.ports import Call, Reply, Serving
 from serving.runtime.pending_calls import Deliver, hand_over
 from serving.runtime.selecting import SelectingServing

@@ -12,7 +12,7 @@ from router.settings.certificates import (
     CLIENT_CA,
     DAY_S,
     KEY,
-    CertificateFault,
+    CertificateError,
     Validity,
     inspect,
     written,
@@ -20,10 +20,19 @@ from router.settings.certificates import (
 from router.settings.tls import TlsSettings
 from tests.certificates import RSA, Authority
 
+
 def fault(tls: TlsSettings, in_s: float = 0.0) -> tuple[str, str]:
-    with pytest.raises(CertificateFault) as caught:
+    with pytest.raises(CertificateError) as caught:
         inspect(tls, time.time() + in_s)
     return caught.value.which, caught.value.message
+
+
+def _with(tls: TlsSettings, name: str, path: Path) -> TlsSettings:
+    paths = {"cert": tls.cert, "key": tls.key, "client_ca": tls.client_ca, name: path}
+    cert, key = paths["cert"], paths["key"]
+    assert cert is not None
+    assert key is not None
+    return TlsSettings(cert, key, paths["client_ca"])
 
 
 def test_a_good_pair_says_until_when_it_is_valid(signed: Authority) -> None:
@@ -51,11 +60,11 @@ def test_a_certificate_outside_its_time_is_named_with_its_date(signed: Authority
 def test_what_cannot_be_read_is_named(signed: Authority, tmp_path: Path, name: str, which: str) -> None:
     tls = signed.tls(client_ca=signed.ca)
     for path in (tmp_path / "none.pem", tmp_path):
-        found = fault(replace(tls, **{name: path}))
+        found = fault(_with(tls, name, path))
         assert found[0] == which
         assert str(path) in found[1]
     (tmp_path / "text.pem").write_text("no PEM")
-    assert fault(replace(tls, **{name: tmp_path / "text.pem"}))[0] == which
+    assert fault(_with(tls, name, tmp_path / "text.pem"))[0] == which
 
 
 def test_a_key_of_another_certificate_or_with_a_password_is_refused(

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,9 @@ class Followed:
             fresh.replace(path)
 
 
-async def until(condition) -> None:  # type: ignore[no-untyped-def]  # any
+async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # files change without an event
             await asyncio.sleep(0.01)
 
 
