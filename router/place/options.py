@@ -67,7 +67,7 @@ class PlaceOptions:
         typer.Option(
             callback=keep_ca,
             metavar="FILE",
-            help=f"Who may sign the gateway's certificate (PEM), instead of {CA_ENV}.",
+            help=f"File (PEM) with the authorities of the gateway's certificate, instead of {CA_ENV}.",
             rich_help_panel=_ASKED,
         ),
     ] = ""

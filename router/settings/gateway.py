@@ -132,7 +132,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     profiles, recording = _read_profiles(findings), read_recording(findings)
     logging, repository = read_logging(findings), read_repository(findings)
     cache = _read_cache(findings, limits)
-    workers, auth = read_workers(findings, slices), read_auth(findings, server.host, admin)
+    workers, auth = read_workers(findings, slices), _read_auth(findings, server, admin)
     scaling, placement = read_scaling(findings), read_placement(findings)
     models = _read_models(findings, tiers, slices, scaling)
     check_domains(findings, models, devices)
@@ -230,6 +230,12 @@ def _read_server(findings: Findings) -> ServerSettings:
 def _read_door(findings: Findings, server: ServerSettings) -> AdminSettings:
     admin = read_admin(findings, _ports(server))
     return replace(admin, secure=server.tls is not None and admin.socket is None)
+
+
+def _read_auth(findings: Findings, server: ServerSettings, admin: AdminSettings) -> AuthSettings | None:
+    """Return `auth:`; where clients need a certificate, no key is missed."""
+    closed = server.tls is not None and server.tls.requires
+    return read_auth(findings, "localhost" if closed else server.host, AdminSettings() if closed else admin)
 
 
 def _ports(server: ServerSettings) -> dict[str, int]:

@@ -10,7 +10,8 @@ from tests.router.settings.samples import write_deployment
 from tests.router.test_check import figures, of_size, report
 
 LINEAR = "    default_variant: linear\n"
-SHOP = "tenants: [{name: shop, weight: 2.5, priority: 1}]\nserver:"
+RATE = "{rows_per_s: 500, burst_s: 2, concurrent: 64}"
+SHOP = f"tenants: [{{name: shop, weight: 2.5, priority: 1, rate: {RATE}}}]\nserver:"
 KEPT = "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\nmodels:\n"
 SMALL = ("cores: 1}", "cores: 1, memory_mb: 150}")
 REHEARSE = (
