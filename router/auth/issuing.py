@@ -45,7 +45,8 @@ def add_key(path: Path, entry: Entry, tenants: Sequence[str] | None) -> str:
     """Return a new key with that entry, which is in the file when this returns; the file is made where there
     is none. `tenants`: as `read_keys`. IssueError where it cannot be."""
     key = make_key()
-    _append(path, {"name": str(entry["name"]), "id": key.id, "hash": key.hash} | entry, tenants)
+    said: Entry = {"name": entry["name"], "id": key.id, "hash": key.hash}
+    _append(path, said | entry, tenants)
     return key.text
 
 

@@ -7,7 +7,8 @@ from serving.ports import Call, Reply
 from serving.runtime.rating import RatedServing
 from serving.specs import TenantSpec
 from serving.vocabulary import CLIENT_GONE, COMPLETED, RATE_LIMITED
-from tests.router.rpc_edge import SIMPLE, Core
+from tests.router.fakes import SIMPLE
+from tests.router.rpc_edge import Core
 
 SHOP = TenantSpec("gold", rate=RateSpec(requests_per_s=2, rows_per_s=10, burst_s=2, concurrent=3))
 
