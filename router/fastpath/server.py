@@ -27,7 +27,8 @@ from serving.specs import Limits, ServedModel
 logger = logging.getLogger(__name__)
 
 PROTOCOLS = ("http/1.1",)
-"""What the port speaks, by the names of ALPN (RFC 7301), the dearest first."""
+"""What the port speaks, by the names of ALPN (RFC 7301), the dearest first. All connections get one protocol:
+where that knows HTTP/2 by its preface, `h2` belongs here."""
 
 Application = Callable[..., Awaitable[None]]
 """An ASGI application."""
