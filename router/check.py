@@ -11,6 +11,7 @@ from router.operations.applied import standing
 from router.plan import key_lines, plan_lines
 from router.settings import SettingsError, SettingsProblem, read_settings
 from router.settings.keys import check_keys
+from router.settings.tls_check import check_tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ def check(path: Path, measured_in: Callable[[Path], Measured], rehearse: bool = 
     try:
         settings, findings = read_settings(path, rehearse)
         keys, warnings = check_keys(settings)
+        warnings += check_tls(settings)
     except SettingsError as error:
         return Report(error.problems, error.warnings)
     applied = standing(settings)[1]

@@ -11,7 +11,7 @@ import typer
 from router.auth.options import KeyOptions, KeysOption
 from router.commands import Verb, Verbs, command
 from router.doctor.options import DoctorOptions
-from router.key_env import KEY_ENV, KeyEnvOption
+from router.key_env import KEY_ENV, CaOption, KeyEnvOption
 from router.place.options import PlaceOptions
 from router.profiling.options import ProfileOptions
 from router.simulate.options import SimulateOptions
@@ -77,10 +77,12 @@ def _serve(asked: ServeOptions) -> int:
     from router.settings import SettingsError, load_settings
     from router.settings.keys import check_keys
     from router.settings.schema import LOG_FORMATS, LOG_LEVELS
+    from router.settings.tls_check import check_tls
 
     try:
         settings = load_settings(asked.config, asked.rehearse)
         keys, warnings = check_keys(settings)
+        warnings += check_tls(settings)
     except SettingsError as error:
         typer.echo(str(error), err=True)
         return 1
@@ -142,6 +144,7 @@ def status(
     once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the status once, as JSON.")] = False,
     key_env: KeyEnvOption = KEY_ENV,
+    _ca: CaOption = "",
 ) -> None:
     """Show a live table of the models, replicas and rates of a running gateway."""
     from router.status import watch
@@ -158,6 +161,7 @@ def explain(
     ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     key_env: KeyEnvOption = KEY_ENV,
+    _ca: CaOption = "",
 ) -> None:
     """Explain why a variant answers, and what would change that."""
     from router.explain.main import explain as explain_model

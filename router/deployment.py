@@ -21,6 +21,7 @@ from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
 from router.devices import DeviceBoard
 from router.edges import Edges
+from router.encryption import Encryption
 from router.explain.body import Explanation
 from router.explain.body import describe as explain
 from router.explain.route import add_explain
@@ -32,6 +33,8 @@ from router.logs import lines_dropped
 from router.operations.notices import slices_of
 from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
+from router.rates_status import rates_status
+from router.redis_status import describe_redis, share
 from router.replanning import Replanning
 from router.rpcs import RPC_SERVERS, join
 from router.scaled_status import scaled_status
@@ -49,14 +52,12 @@ from router.telemetry import (
     LoopLag,
     MetricsServer,
     Present,
-    RedisPresent,
     ScalePresent,
     Telemetry,
     demand,
 )
 from router.triton.model_config import model_config
 from router.triton.offering import offer_extensions
-from serving.cache.spec import CacheSpec
 from serving.control.control import Control
 from serving.control.replicas import ReplicaStatus, WorkerStatus, why_absent
 from serving.control.rules import Rules
@@ -67,9 +68,9 @@ from serving.profile.store import ProfileStore
 from serving.runtime.caching import CachedServing
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
+from serving.runtime.rating import RatedServing
 from serving.runtime.recorder import Recorder
 from serving.runtime.redis_tier import RedisTier
-from serving.runtime.selecting import SelectingServing
 from serving.runtime.slicing.choice import device_actuator
 from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
@@ -97,8 +98,10 @@ class GatewayServer:
         if settings.cache is not None:
             bound = limits.queue_requests
             self._cache = CachedServing(self.gateway, settings.cache, self._telemetry, record, bound)
-            self._redis = _share(self._cache, settings.cache, self._telemetry.epoch_us)
-        selecting = SelectingServing(self._cache or self.gateway, self._telemetry.selected)
+            self._redis = share(self._cache, settings.cache, self._telemetry.epoch_us)
+        behind = self._cache or self.gateway
+        selecting = RatedServing(behind, self._telemetry.selected, limited=settings.tenants)
+        self._rates = selecting.rates
         self.serving: Serving = selecting
         store = ProfileStore(settings.profiles)
         known = known_profiles(settings, store)
@@ -115,6 +118,7 @@ class GatewayServer:
         self._bulk = Bulk(limits)
         self._guard = KeyGuard(KeyFile(keys))
         self.key_watch = None if settings.auth is None else KeyWatch(settings, self._guard, say)
+        self.tls = None if server.tls is None else Encryption(server.tls, limits, say)
         self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
         self.replanning = Replanning(
             self.fleet, self.operations.current, self.operations.placement, self._look
@@ -129,7 +133,7 @@ class GatewayServer:
         """Where the admin door is: a URL, or `unix:` and a path."""
         return self._changes.address
 
-    def _make_edges(self, server: ServerSettings, limits: Limits, selecting: SelectingServing) -> None:
+    def _make_edges(self, server: ServerSettings, limits: Limits, selecting: RatedServing) -> None:
         """Make the servers, the routes that they offer, and the watch over them."""
         release, statistics = version("penstock"), self._telemetry.statistics
         app = create_app(
@@ -155,6 +159,7 @@ class GatewayServer:
         self.operations.offer(app, self._rpc, self._changes, self._devices)
         self._rpc.offer(shared_memory_methods())
         self.operations.repository.configure = self._configure
+        self.operations.repository.on_filed = lambda filed: selecting.follow(filed.tenants)
         offer_extensions(app, self._rpc, self._changes, self.serving, self._configure)
         self._changes.stand_before(app)
         if self._settings.auth is not None:
@@ -166,6 +171,8 @@ class GatewayServer:
         self._metrics = MetricsServer(self._telemetry)
         if self._settings.auth is not None and self._settings.auth.metrics:
             self._metrics.admit = self._guard.admit_scrape
+        if self.tls is not None:
+            self.tls.use(self._rest, self._rpc, self._metrics, self._admin)
         self.edges = Edges(
             {"rest": self._rest, "grpc": self._rpc, "admin": self._admin, "metrics": self._metrics}
         )
@@ -208,11 +215,12 @@ class GatewayServer:
         """Open all ports; OSError names the one that cannot be had."""
         server, admin = self._settings.server, self._settings.admin
         host = f"[{server.host}]" if ":" in server.host else server.host
-        self.rest_url = f"http://{host}:{await self._rest.start()}"
+        start = f"http{'s' * (self.tls is not None)}://{host}"
+        self.rest_url = f"{start}:{await self._rest.start()}"
         port = await self._admin.start()
         self.replanning.door = self._changes.address = replace(admin, port=port).address
         self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
-        self.metrics_url = f"http://{host}:{await self._metrics.start(server.host, server.metrics_port)}"
+        self.metrics_url = f"{start}:{await self._metrics.start(server.host, server.metrics_port)}"
         await self._bulk.start(process_count())
         self._lag.start()
         if self._redis is not None:
@@ -237,6 +245,8 @@ class GatewayServer:
             await asyncio.wait([self._sharing])
         servers = self._rest.drain(0), self._admin.drain(0), self._rpc.stop(0), self._metrics.stop()
         await asyncio.gather(*servers)
+        if self.tls is not None:
+            self.tls.close()
         await self._bulk.close()
         if self._recorder is not None:
             await self._recorder.close()
@@ -321,6 +331,10 @@ class GatewayServer:
             {"name": name, "listening": listening, "restarts": restarts}
             for name, (listening, restarts) in self.edges.states().items()
         ]
+        if rates := rates_status(self._rates):
+            status["rates"] = rates
+        if self.tls is not None:
+            status["tls"] = self.tls.describe()
         if gpus := self._devices.describe():
             status["gpus"] = gpus
         if proposal := self.replanning.describe():
@@ -340,6 +354,7 @@ class GatewayServer:
             "refused": [
                 *self.operations.watch.refused,
                 *(self.key_watch.refused if self.key_watch is not None else ()),
+                *(self.tls.faults if self.tls is not None else ()),
             ],
         }
 
@@ -404,7 +419,7 @@ class GatewayServer:
             condition=self._condition(replicas),
             gpus=self._devices.used(),
             cordoned=self._devices.cordoned,
-            redis=_describe_redis(self._redis) if self._redis is not None else None,
+            redis=describe_redis(self._redis),
         )
 
     def _condition(self, replicas: Sequence[ReplicaBody]) -> ConditionPresent:
@@ -435,6 +450,8 @@ class GatewayServer:
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
             auth=self._auth(),
+            rates={name: rate.refused for name, rate in self._rates.by_tenant.items()},
+            tls=self.tls.present() if self.tls is not None else None,
             rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
         )
@@ -480,19 +497,3 @@ def _kind(spec: SliceSpec) -> str:
         return device_kind(spec)
     except ValueError:
         return spec.device
-
-
-def _share(cache: CachedServing, spec: CacheSpec, epoch_us: int) -> RedisTier | None:
-    """Return the tier through which the cache shares answers with other gateways; None where there is
-    none."""
-    if spec.redis is None:
-        return None
-    tier = RedisTier(spec.redis, spec.ttl_us, cache.models, epoch_us)
-    cache.share(tier)
-    return tier
-
-
-def _describe_redis(tier: RedisTier) -> RedisPresent:
-    counts = tier.counts
-    written = counts.written, counts.dropped
-    return RedisPresent(tier.usable, counts.trips, *written, counts.invalidations, counts.refused)

@@ -79,7 +79,7 @@ def _accuracy_line(accuracy: float) -> str:
 
 def failure_fields(reply: Reply, due_us: int = 0) -> dict[str, str]:
     """Return the reason of a call that was not completed, when its answer was due (0: it never became a
-    call), and of its phases those that took any time."""
+    call), of its phases those that took any time, and what the tenant's limits leave."""
     fields = {"x-penstock-reason": reply.outcome.reason.value}
     if due_us:
         fields[DEADLINE_FIELD] = deadline_ms(due_us)
@@ -89,6 +89,8 @@ def failure_fields(reply: Reply, due_us: int = 0) -> dict[str, str]:
     )  # fmt: skip
     if known := ", ".join(f"{name};dur={us / 1000:.3f}" for name, us in phases if us):
         fields["server-timing"] = known
+    if reply.limits:
+        fields |= separate(reply.limits.encode())
     return fields
 
 

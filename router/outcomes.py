@@ -25,6 +25,7 @@ from serving.vocabulary import (
     OVERLOAD,
     QUEUE_FULL,
     QUOTA,
+    RATE_LIMITED,
     TOO_LARGE,
     UNAUTHENTICATED,
     UNKNOWN_MODEL,
@@ -90,6 +91,9 @@ ANSWERS: Mapping[Outcome, ProtocolAnswer] = MappingProxyType(
             _Code.RESOURCE_EXHAUSTED,
             "the tenant is over its share of an overloaded gateway",
             retry=True,
+        ),
+        RATE_LIMITED: ProtocolAnswer(
+            429, _Code.RESOURCE_EXHAUSTED, "the tenant sends more than its rate allows", retry=True
         ),
         DEADLINE_UNREACHABLE: ProtocolAnswer(
             503,

@@ -13,6 +13,7 @@ from router.settings.keys import KeySpec
 from router.settings.problems import one_of
 from router.settings.scaling import span
 from router.settings.slices import default_slices
+from router.settings.tenants import rate_text
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
 from serving.slice_specs import WorkersSpec
 from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, TenantSpec, guards_of
@@ -26,7 +27,7 @@ _AIMS = {
 
 def plan_lines(settings: Settings) -> Iterator[str]:
     """Yield a line a model, indented ones on what is promised of it and on its replicas, and one each for
-    slices that the file leaves out, scaling, tenants, cache and recording where there are any."""
+    slices that the file leaves out, scaling, TLS, tenants, cache and recording where there are any."""
     beside = shared_out(settings.models, settings.slices)
     for model in settings.models:
         yield plan_line(model)
@@ -39,6 +40,7 @@ def plan_lines(settings: Settings) -> Iterator[str]:
     yield from gpu_lines(settings)
     yield from worker_lines(settings.workers)
     yield from scaling_lines(settings)
+    yield from tls_lines(settings)
     yield from tenant_lines(settings.tenants)
     yield from cache_lines(settings)
     yield from recording_lines(settings.recording)
@@ -177,13 +179,27 @@ def scaling_lines(settings: Settings) -> list[str]:
     return [line]
 
 
+def _rate(tenant: TenantSpec) -> str:
+    return "" if tenant.rate is None else f", at most {rate_text(tenant.rate)}"
+
+
+def tls_lines(settings: Settings) -> Iterator[str]:
+    """Yield what is encrypted, and which clients' certificates count."""
+    tls = settings.server.tls
+    if tls is None:
+        return
+    shown = "" if tls.client_ca is None else ", a client's certificate counts"
+    must = ", and each client needs one" if tls.requires else ""
+    yield f"tls: all ports, by {tls.cert}{shown}{must}"
+
+
 def tenant_lines(tenants: Sequence[TenantSpec]) -> list[str]:
     """Return one line with all tenants, the default one too; none if the settings list none."""
     if not tenants:
         return []
     default = [] if any(each.name == DEFAULT_TENANT for each in tenants) else [TenantSpec(DEFAULT_TENANT)]
     shares = [
-        f"{each.name} (weight {each.weight:g}, priority {each.priority}{_tier(each)})"
+        f"{each.name} (weight {each.weight:g}, priority {each.priority}{_tier(each)}{_rate(each)})"
         for each in (*tenants, *default)
     ]
     return [f"tenants: {', '.join(shares)}"]

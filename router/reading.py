@@ -5,12 +5,13 @@ import json
 import os
 import re
 import socket
+import ssl
 import urllib.error
 import urllib.request
 from functools import partial
 from typing import Any, Final
 
-from router.key_env import KEY_ENV
+from router.key_env import CA_ENV, CLIENT_CERT_ENV, KEY_ENV
 
 FETCH_S_MAX: Final = 5.0
 UNIX: Final = "unix:"
@@ -61,11 +62,44 @@ class _UnixHandler(urllib.request.HTTPHandler):
 
 def direct(url: str) -> tuple[urllib.request.OpenerDirector, str]:
     """Return (an opener for URLs of the gateway at the address `url`, the URL that they begin with). It uses
-    no proxy: gateways are an operator's own hosts."""
+    no proxy: gateways are an operator's own hosts. UnreachableError where the environment names files for TLS
+    that are none."""
     proxies = urllib.request.ProxyHandler({})
     if url.startswith(UNIX):
         return urllib.request.build_opener(proxies, _UnixHandler(url.removeprefix(UNIX))), "http://localhost"
-    return urllib.request.build_opener(proxies), url
+    if not url.startswith("https://"):
+        return urllib.request.build_opener(proxies), url
+    return urllib.request.build_opener(proxies, urllib.request.HTTPSHandler(context=_tls())), url
+
+
+def _tls() -> ssl.SSLContext:
+    """Return what a client of TLS trusts and shows, as the environment says (CA_ENV, CLIENT_CERT_ENV)."""
+    ca, own = os.environ.get(CA_ENV), os.environ.get(CLIENT_CERT_ENV)
+    try:
+        context = ssl.create_default_context(cafile=ca or None)
+    except OSError as error:  # ssl's own are OSError, too
+        why = "no certificates (PEM)" if isinstance(error, ssl.SSLError) else str(error.strerror).lower()
+        raise UnreachableError(f"--ca (or {CA_ENV}) names {ca}: {why}.") from None
+    if own:
+        try:
+            context.load_cert_chain(own)
+        except OSError as error:
+            reason = "no certificate with its key" if isinstance(error, ssl.SSLError) else error.strerror
+            raise UnreachableError(f"{CLIENT_CERT_ENV} names {own}: {reason}.") from None
+    return context
+
+
+def tls_advice(url: str, reason: object) -> str:
+    """Return a sentence on why TLS ended a request to that address; "" if it did not."""
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        wrong_name = "mismatch" in reason.verify_message.lower()
+        cure = "call it by a name in its certificate" if wrong_name else "--ca FILE names who signed it"
+        return f"The certificate of {url} is not trusted ({reason.verify_message}); {cure}."
+    if isinstance(reason, ssl.SSLError):
+        why = (reason.reason or str(reason)).replace("_", " ").lower()
+        cure = f"does it speak TLS, and does it want a certificate ({CLIENT_CERT_ENV})?"
+        return f"TLS with {url} failed ({why}): {cure}"
+    return ""
 
 
 def address_of(url: str) -> str:
@@ -115,11 +149,15 @@ def read_json(url: str, path: str, key_env: str = KEY_ENV) -> object:
         with error:
             said = _said(error)
             text = f"{address} answered {error.code}: is this the REST port of a gateway?"
+            if error.code == 400 and said:  # it speaks TLS, say
+                text = f"{address} answered {error.code}: {said}."
             if advice := key_advice(error.code, said, key_env):
                 text = said = f"{address} answered {error.code}: {advice}."
             raise RefusedError(text, error.code, said) from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or error
+        if advice := tls_advice(url, reason if isinstance(reason, ssl.SSLError) else error):
+            raise UnreachableError(advice) from error
         raise UnreachableError(f"No gateway at {url} ({reason}); start one with 'penstock serve'.") from error
     return found
 

@@ -178,6 +178,8 @@ def encode_reply(
         return _failure(reply, ANSWERS[reply.outcome].http_status, decoded.call.due_us)
     body, json_length, coding = make(decoded, reply, fields) if made is None else made
     packed = b"\r\ncontent-encoding: " + coding if coding else b""
+    if reply.limits:
+        packed += reply.limits.encode()
     return 200, body, json_length, completed_lines(reply, decoded.call.due_us, began_us, now_us()) + packed
 
 

@@ -21,7 +21,7 @@ from router.deployment import GatewayServer
 from router.descriptors import raise_limit
 from router.example import example_curl
 from router.gpu_plan import gpu_lines
-from router.key_env import KEY_ENV
+from router.key_env import CA_ENV, KEY_ENV
 from router.logs import logging_to_output, say
 from router.operations.applied import settings_in_force
 from router.output import Output
@@ -88,6 +88,7 @@ async def _serve(settings: Settings, filed: Settings, output: Output, keys: Sequ
             tasks.create_task(_announce_changes(deployment)),
             tasks.create_task(deployment.operations.run()),
             *([] if deployment.key_watch is None else [tasks.create_task(deployment.key_watch.run())]),
+            *([] if deployment.tls is None else [tasks.create_task(deployment.tls.watch.run())]),
             tasks.create_task(_watch_edges(deployment, stop)),
         ]
         await stop.wait()
@@ -169,7 +170,9 @@ def _announce(deployment: GatewayServer, settings: Settings, keys: Sequence[KeyS
         *key_lines(settings, keys),
     )
     defaults = [f"  {line}" for line in told]
-    with_key = "" if settings.auth is None else f' -H "x-api-key: ${KEY_ENV}"'
+    options = "" if settings.auth is None else f' -H "x-api-key: ${KEY_ENV}"'
+    if settings.server.tls is not None:
+        options += f" --cacert ${CA_ENV}"
     specs = (model.spec for model in deployment.gateway.models.values())
     for line in (
         f"penstock serves {', '.join(deployment.gateway.models)}",
@@ -180,7 +183,7 @@ def _announce(deployment: GatewayServer, settings: Settings, keys: Sequence[KeyS
         *recording,
         *defaults,
         "try it:",
-        "  " + example_curl(deployment.rest_url, specs, with_key),
+        "  " + example_curl(deployment.rest_url, specs, options),
         *([] if is_compiled() else [INTERPRETED]),
         *(f"warning: profile {problem}" for problem in deployment.profile_problems),
         "starting workers, loading models, measuring what is not measured yet:",

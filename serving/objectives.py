@@ -17,6 +17,20 @@ _ROUNDING = 1e-9  # a floor of best - tolerance must not shut out the best
 
 
 @dataclass(frozen=True, slots=True)
+class RateSpec:
+    """How much a tenant may send; 0 where there is no limit.
+
+    `burst_s`: so many seconds of its rates it may send at once. `concurrent`: how many of its requests may be
+    without an answer at a time.
+    """
+
+    requests_per_s: float = 0.0
+    rows_per_s: float = 0.0
+    burst_s: float = 1.0
+    concurrent: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Needs:
     """What an operator states for a model or a tier; None and "" mean that the operator states nothing.
 

@@ -80,12 +80,14 @@ class Reply:
     If several variants voted, `confidence` (0..1) is the share of their weight that agrees on the answer, the
     least of its rows. `votes` says how many of how many took part ("2/3"). `query` names the answer for
     feedback on it, "" if the gateway takes none. `rehearsed`: at least a part of it was made up.
+
+    `limits`: what the tenant's rate limits leave, as header lines; "" where it has none.
     """
 
     __slots__ = (
         "accuracy", "age_us", "answered_us", "batch_rows", "batch_us", "cache", "compute_us", "confidence",
-        "detail", "downgrade", "input_us", "outcome", "output_us", "outputs", "query", "queue_us", "ready_us",
-        "rehearsed", "retry_us", "variant", "votes",
+        "detail", "downgrade", "input_us", "limits", "outcome", "output_us", "outputs", "query", "queue_us",
+        "ready_us", "rehearsed", "retry_us", "variant", "votes",
     )  # fmt: skip
 
     def __init__(self, outcome: Outcome, detail: str = "") -> None:
@@ -110,6 +112,7 @@ class Reply:
         self.rehearsed = False
         self.cache = ""
         self.age_us = 0
+        self.limits = ""
 
 
 class Serving(Protocol):

@@ -10,7 +10,7 @@ from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 
-from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ranked, resolve
+from serving.objectives import Needs, Objective, RateSpec, ReplicaSpec, SelectionSpec, ranked, resolve
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
@@ -283,7 +283,7 @@ DEFAULT_TENANT = "default"
 
 @dataclass(frozen=True, slots=True)
 class TenantSpec:
-    """A group of requests. `tier`: for its requests that ask for none.
+    """A group of requests. `tier`: for its requests that ask for none; `rate`: how much it may send.
 
     In overload, the highest `priority` gets the slices' time first. Within a priority, tenants share it
     max-min fair by `weight`.
@@ -293,6 +293,7 @@ class TenantSpec:
     weight: float = 1.0
     priority: int = 0
     tier: str = ""
+    rate: RateSpec | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ class Reason(StrEnum):
     MEMORY_FULL = "memory_full"
     OVERLOAD = "overload"
     QUOTA = "quota"
+    RATE_LIMITED = "rate_limited"
     DEADLINE_UNREACHABLE = "deadline_unreachable"
     NO_REPLICA = "no_replica"
     NOT_LOADED = "not_loaded"
@@ -80,6 +81,7 @@ QUEUE_FULL = Outcome(Kind.REJECTED, Reason.QUEUE_FULL)
 MEMORY_FULL = Outcome(Kind.REJECTED, Reason.MEMORY_FULL)
 OVERLOAD = Outcome(Kind.REJECTED, Reason.OVERLOAD)
 QUOTA = Outcome(Kind.REJECTED, Reason.QUOTA)  # its tenant is over its fair share, others are within theirs
+RATE_LIMITED = Outcome(Kind.REJECTED, Reason.RATE_LIMITED)  # its tenant sends more than its `rate:` allows
 DEADLINE_UNREACHABLE = Outcome(Kind.REJECTED, Reason.DEADLINE_UNREACHABLE)
 NO_REPLICA = Outcome(Kind.REJECTED, Reason.NO_REPLICA)
 NOT_LOADED = Outcome(Kind.REJECTED, Reason.NOT_LOADED)  # the variant can be loaded, but not in time
@@ -93,6 +95,6 @@ CLIENT_GONE = Outcome(Kind.CANCELLED, Reason.CLIENT_GONE)
 
 ALL_OUTCOMES = (
     COMPLETED, BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN, QUEUE_FULL, MEMORY_FULL,
-    OVERLOAD, QUOTA, DEADLINE_UNREACHABLE, NO_REPLICA, NOT_LOADED, DRAINING, DEADLINE_QUEUED,
-    DEADLINE_RUNNING, DEADLINE_UNMET, WORKER_LOST, MODEL_ERROR, CLIENT_GONE,
+    OVERLOAD, QUOTA, RATE_LIMITED, DEADLINE_UNREACHABLE, NO_REPLICA, NOT_LOADED, DRAINING,
+    DEADLINE_QUEUED, DEADLINE_RUNNING, DEADLINE_UNMET, WORKER_LOST, MODEL_ERROR, CLIENT_GONE,
 )  # fmt: skip

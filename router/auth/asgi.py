@@ -9,6 +9,7 @@ from router.auth.rights import need_of
 from router.explanation import separate
 from router.rest import fields_of, render_error
 from router.tensors.errors import RequestError
+from router.tls.names import NAMES
 from serving.ports import Serving
 from serving.specs import DEFAULT_TENANT
 
@@ -29,7 +30,9 @@ def guarded(app: Application, guard: KeyGuard, serving: Serving) -> Application:
         identity: Identity | None = None
         try:
             fields = fields_of(scope["headers"])
-            identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))
+            identity = guard.identify(
+                fields.get(b"x-api-key"), fields.get(b"authorization"), scope.get(NAMES, ())
+            )
             guard.require(identity, need.roles, need.model)
         except RequestError as error:
             if scope["path"].endswith(("/infer", "/generate", "/generate_stream")):

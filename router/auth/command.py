@@ -6,16 +6,20 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 
-from router.auth.issuing import Entry, IssueError, add_key, revoke_key
+from router.auth.issuing import Entry, IssueError, add_certificate, add_key, revoke_key
 from router.auth.options import KeyOptions
 from router.settings import SettingsError, load_settings
 from router.settings.keys import KeySpec, read_keys, tenants_of
 
 
 def new(asked: KeyOptions) -> int:
-    """Print a new key, once. Returns the exit code."""
+    """Print a new key, once; or add an entry for a certificate. Returns the exit code."""
     try:
         path, tenants = _find(asked.config, asked.keys)
+        if asked.certificate:
+            add_certificate(path, entry(asked), tenants)
+            sys.stderr.write(f"{path} has an entry for certificates that name {asked.certificate}.\n")
+            return 0
         key = add_key(path, entry(asked), tenants)
     except (IssueError, SettingsError) as error:
         return _fail(error)
@@ -27,6 +31,8 @@ def new(asked: KeyOptions) -> int:
 def entry(asked: KeyOptions) -> Entry:
     """Return what a new entry of the keys file says beside the key itself."""
     found: Entry = {"name": asked.name}
+    if asked.certificate:
+        found["certificate"] = asked.certificate
     if asked.tenant:
         found["tenant"] = asked.tenant
     for what, named in (("roles", asked.roles), ("models", asked.models), ("tiers", asked.tiers)):
@@ -76,7 +82,7 @@ def _find(config: Path, keys: Path | None) -> tuple[Path, Sequence[str] | None]:
 def _row(key: KeySpec) -> tuple[str, ...]:
     every = ("all" if names is None else ",".join(names) for names in (key.models, key.tiers))
     until = "never" if key.expires_s == inf else datetime.fromtimestamp(key.expires_s, UTC).isoformat()
-    return key.name, key.id, key.tenant, ",".join(key.roles), *every, until
+    return key.name, key.id or key.certificate, key.tenant, ",".join(key.roles), *every, until
 
 
 def _fail(error: Exception) -> int:

@@ -1,7 +1,7 @@
 """Lets a request in by its key, or says why not. One for all doors of a gateway; its keys may change."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from router.auth.identity import Identity
@@ -15,6 +15,9 @@ from serving.vocabulary import FORBIDDEN, UNAUTHENTICATED
 MISSING, UNKNOWN, EXPIRED = _WITHOUT = ("missing", "unknown", "expired")
 ROLE, MODEL, TIER = _MAY_NOT = ("role", "model", "tier")
 
+NAMES_SHOWN: Final = 4
+"""Names of a certificate in an error."""
+
 _HOW: Final = "send one as `Authorization: Bearer KEY` or `x-api-key: KEY`"
 
 
@@ -26,12 +29,17 @@ class KeyGuard:
         self.refused: dict[str, int] = dict.fromkeys((*_WITHOUT, *_MAY_NOT), 0)
         self._now_s = now_s
 
-    def identify(self, api_key: bytes | None, authorization: bytes | None) -> Identity:
+    def identify(
+        self, api_key: bytes | None, authorization: bytes | None, certificate: Sequence[str] = ()
+    ) -> Identity:
         """Return the caller, by the values of `x-api-key`, which counts first, and `Authorization`; None for
-        a field that is not there. RequestError (UNAUTHENTICATED) where neither holds a key that counts."""
+        a field that is not there. RequestError (UNAUTHENTICATED) where neither holds a key that counts.
+        `certificate`: names of the client's, which count where there is neither field."""
         text = api_key
         if text is None:
             if authorization is None:
+                if certificate:
+                    return self._certified(certificate)
                 raise self._refuse(MISSING, f"an API key is needed; {_HOW}")
             if authorization[:7].lower() != b"bearer ":
                 raise self._refuse(
@@ -44,6 +52,18 @@ class KeyGuard:
         if known.expires_s <= self._now_s():
             name = quoted(known.identity.name)
             raise self._refuse(EXPIRED, f"the API key {name} has expired; its operator can make another")
+        return known.identity
+
+    def _certified(self, names: Sequence[str]) -> Identity:
+        known = self.keys.certified(names)
+        if known is None:
+            shown = listed(names[:NAMES_SHOWN])
+            raise self._refuse(
+                UNKNOWN, f"no entry of the keys file is for the certificate of {shown}; {_HOW}"
+            )
+        if known.expires_s <= self._now_s():
+            name = quoted(known.identity.name)
+            raise self._refuse(EXPIRED, f"the entry {name} of this certificate has expired; renew its date")
         return known.identity
 
     def require(self, identity: Identity, roles: Roles, model: str = "") -> None:
@@ -77,9 +97,11 @@ class KeyGuard:
                 TIER, f"the API key {quoted(identity.name)} may not ask for tier {quoted(tier)}; {its}"
             )
 
-    def admit_scrape(self, fields: Mapping[bytes, bytes]) -> None:
-        """Raise RequestError unless the header fields hold a key that may read metrics."""
-        self.require(self.identify(fields.get(b"x-api-key"), fields.get(b"authorization")), WATCHERS)
+    def admit_scrape(self, fields: Mapping[bytes, bytes], certificate: Sequence[str] = ()) -> None:
+        """Raise RequestError unless the header fields hold a key that may read metrics, or the client's
+        certificate has a name that may."""
+        identity = self.identify(fields.get(b"x-api-key"), fields.get(b"authorization"), certificate)
+        self.require(identity, WATCHERS)
 
     def _refuse(self, why: str, message: str) -> RequestError:
         self.refused[why] += 1

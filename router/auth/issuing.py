@@ -44,18 +44,28 @@ def make_key() -> NewKey:
 def add_key(path: Path, entry: Entry, tenants: Sequence[str] | None) -> str:
     """Return a new key with that entry, which is in the file when this returns; the file is made where there
     is none. `tenants`: as `read_keys`. IssueError where it cannot be."""
-    name, key = str(entry["name"]), make_key()
+    key = make_key()
+    said: Entry = {"name": entry["name"], "id": key.id, "hash": key.hash}
+    _append(path, said | entry, tenants)
+    return key.text
+
+
+def add_certificate(path: Path, entry: Entry, tenants: Sequence[str] | None) -> None:
+    """Put an entry for a client's certificate, which it names, into the file. As `add_key`."""
+    _append(path, entry, tenants)
+
+
+def _append(path: Path, said: Entry, tenants: Sequence[str] | None) -> None:
+    name = said["name"]
     before, found = _read(path, tenants)
     if any(each.name == name for each in before):
         raise IssueError(f"{path} has a key {name}; expected another name, or `penstock key revoke {name}`")
-    said = {"name": name, "id": key.id, "hash": key.hash} | entry
     lines = [f"{word}: {json.dumps(value)}" for word, value in said.items()]
     text = found + ("\n" if found and not found.endswith("\n") else "") + "- " + "\n  ".join(lines) + "\n"
     after = _keys_in(text, tenants)
-    if after[:-1] != before or not after or after[-1].id != key.id:
+    if after[:-1] != before or not after or after[-1].name != name:
         raise IssueError(f"{path}: nothing can be added; expected entries whose '- ' begins their line")
     _write(path, found, text)
-    return key.text
 
 
 def revoke_key(path: Path, name: str) -> None:

@@ -5,7 +5,7 @@ cannot be guessed, and a slow hash would cost every request its milliseconds (NI
 for no slow hash from 112 bits on).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from hmac import compare_digest
 from typing import Final
@@ -42,11 +42,17 @@ class Known:
 class KeyFile:
     """Those of a file."""
 
-    __slots__ = ("_by_id", "specs")
+    __slots__ = ("_by_id", "_by_name", "specs")
 
     def __init__(self, specs: Iterable[KeySpec] = ()) -> None:
         self.specs = tuple(specs)
-        self._by_id = {spec.id.encode(): Known(spec) for spec in self.specs}
+        known = [(spec, Known(spec)) for spec in self.specs]
+        self._by_id = {spec.id.encode(): each for spec, each in known if spec.id}
+        self._by_name = {spec.certificate: each for spec, each in known if spec.certificate}
+
+    def certified(self, names: Sequence[str]) -> Known | None:
+        """Return the entry with one of these names of a certificate; the first name that has one counts."""
+        return next((self._by_name[name] for name in names if name in self._by_name), None)
 
     def find(self, text: bytes) -> Known | None:
         """Return the key with this text; None if there is none.

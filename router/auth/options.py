@@ -24,6 +24,13 @@ class KeyOptions:
     tiers: Annotated[
         str, typer.Option(metavar="TIER,...", help="The only tiers that it may ask for; all if not given.")
     ] = ""
+    certificate: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Add an entry for a client's certificate instead: DNS:..., URI:... or CN=...",
+        ),
+    ] = ""
     expires: Annotated[
         str, typer.Option(metavar="DATE", help="Date when it expires (2027-01-31); never if not given.")
     ] = ""

@@ -4,7 +4,9 @@ import asyncio
 import http.client
 import os
 import socket
+import ssl
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from router.doctor.finding import Finding, fault, listed, ok, warning
@@ -20,11 +22,12 @@ def check_ports(settings: Settings, is_gateway: Callable[[str, int], bool] | Non
     """Return whether each port is free: the check takes it for a moment, without listening there."""
     server = settings.server
     wanted = list(_wanted(settings))
+    ask = partial(_is_gateway, secure=server.tls is not None)
     refused = [(key, port, why) for key, host, port in wanted if (why := _refusal(host, port))]
     refused += [("admin.socket", 0, why) for why in _socket_refusal(settings)]
     if not refused:
         return ok("ports", f"free: {listed([f'{key} {port}' for key, _, port in wanted]) or 'any'}")
-    if refused[0][0] == "rest_port" and (is_gateway or _is_gateway)(server.host, server.rest_port):
+    if refused[0][0] == "rest_port" and (is_gateway or ask)(server.host, server.rest_port):
         sentence = f"a gateway already answers at port {server.rest_port}"
         return warning("ports", sentence, "stop it before you start another, or give this one other ports")
     what = listed([f"{key} {port or ''}".strip() + f" ({why})" for key, port, why in refused])
@@ -82,9 +85,13 @@ def _socket_refusal(settings: Settings) -> Iterator[str]:
             yield "another process listens there"
 
 
-def _is_gateway(host: str, port: int) -> bool:
-    """Return whether what listens there answers as a gateway does."""
+def _is_gateway(host: str, port: int, secure: bool = False) -> bool:
+    """Return whether what listens there answers as a gateway does. `secure`: it speaks TLS, and any
+    certificate will do."""
     connection = http.client.HTTPConnection(host, port, timeout=_ANSWER_S)
+    if secure:
+        trusting = ssl._create_unverified_context()  # noqa: S323,SLF001  # nothing is sent that is secret
+        connection = http.client.HTTPSConnection(host, port, timeout=_ANSWER_S, context=trusting)
     try:
         connection.request("GET", "/v2/health/live")
         return connection.getresponse().status == http.client.OK

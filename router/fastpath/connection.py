@@ -21,6 +21,7 @@ from router.fastpath.places import NONE, RESERVED
 from router.fastpath.sweep import WaitsFor
 from router.rest import Rendered, plain_error
 from router.tensors.rest import JOIN_MAX_BYTES, Body, size_of
+from router.tls.names import NAMES
 from serving.policy.crowding import BUSY
 
 Cycle = Exchange | RequestResponseCycle
@@ -96,6 +97,7 @@ class Connection(HttpToolsProtocol):
         self.watched_fd = -1
         self.made_s = 0.0
         self.reserved = False  # it has a place of the reserve
+        self.certificate: tuple[str, ...] = ()  # names of the client's
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -103,6 +105,7 @@ class Connection(HttpToolsProtocol):
         self.reading = _Flow(transport, self.pipeline)  # type: ignore[arg-type]  # only its length is read
         self.flow = self.reading
         self.made_s = self.loop.time()
+        self.certificate = transport.get_extra_info(NAMES, ())
         self.edge.closed.clear()
         self.edge.sweep.start()
         if self.edge.draining:

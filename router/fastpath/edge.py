@@ -88,14 +88,17 @@ class FastEdge:
         """Return the sentence about a head of too many bytes."""
         return f"the request head is over the limit of {self.limits.header_bytes} bytes (limits.header_kb)"
 
-    def identify(self, guard: KeyGuard, model: ServedModel, fields: Fields) -> Identity:
-        """Return the caller of an inference before any of its body is read.
+    def identify(
+        self, guard: KeyGuard, model: ServedModel, fields: Fields, certificate: Sequence[str] = ()
+    ) -> Identity:
+        """Return the caller of an inference before any of its body is read. `certificate`: the names of the
+        client's.
 
         Raises RequestError, already counted, if the caller may not call the model.
         """
         identity: Identity | None = None
         try:
-            identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"))
+            identity = guard.identify(fields.get(b"x-api-key"), fields.get(b"authorization"), certificate)
             guard.require(identity, CALLERS, model.name)
         except RequestError as error:
             tenant = DEFAULT_TENANT if identity is None else identity.tenant

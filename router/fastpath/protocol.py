@@ -21,6 +21,7 @@ from router.fastpath.places import RESERVED_PATHS
 from router.outcomes import INTERNAL_ERROR
 from router.rest import Fields, fields_of, render_error
 from router.tensors.errors import RequestError
+from router.tls.names import NAMES
 from serving.policy.memory import SMALL_BYTES
 from serving.specs import ServedModel
 
@@ -222,7 +223,7 @@ class FastProtocol(Connection):
         Refuses a caller that may not call the model.
         """
         try:
-            return self.edge.identify(guard, model, fields)
+            return self.edge.identify(guard, model, fields, self.certificate)
         except RequestError as error:
             self.refuse_with(render_error(error))
             raise _Stop from None
@@ -257,6 +258,8 @@ class FastProtocol(Connection):
         """Hand a request with a complete head to uvicorn, which now builds what the request needs."""
         url, headers = self.url, self.headers
         super().on_message_begin()
+        if self.certificate:
+            self.scope[NAMES] = self.certificate  # type: ignore[typeddict-unknown-key]  # our own
         self.url = url
         self.headers.extend(headers)  # the list that the scope holds
         self.expect_100_continue = dict(headers).get(b"expect", b"").lower() == b"100-continue"

@@ -5,7 +5,7 @@ uvicorn's own Server is not used: it captures signals and raises them again afte
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,16 @@ from router.bulk.pool import Bulk
 from router.fastpath.edge import FastEdge
 from router.fastpath.protocol import FastProtocol
 from router.listening import SocketFile, is_listening
+from router.tls.gate import Gate
 from serving.ports import Serving
 from serving.specs import Limits, ServedModel
 
 logger = logging.getLogger(__name__)
+
+HTTP1 = "http/1.1"
+"""What every port for REST speaks, by its name of ALPN (RFC 7301)."""
+BOTH = ("h2", HTTP1)
+"""The dearest first. All connections get one protocol, which knows HTTP/2 by its preface."""
 
 Application = Callable[..., Awaitable[None]]
 """An ASGI application."""
@@ -39,6 +45,7 @@ class RestServer:
         self._port = config.port
         self._file: SocketFile | None = None
         self._name = "REST"
+        self._connect: Callable[[], asyncio.Protocol] = self._make
 
     @property
     def listening(self) -> bool:
@@ -67,15 +74,22 @@ class RestServer:
                 self._port = self._listener.sockets[0].getsockname()[1]
             else:
                 self._listener = await loop.create_unix_server(
-                    self._connect, sock=file.bind(), backlog=self._config.backlog
+                    self._make, sock=file.bind(), backlog=self._config.backlog
                 )
         except OSError as error:
             reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
             where = f"{host}:{port}" if file is None else file.path
             raise OSError(f"cannot serve {self._name} on {where}: {reason}") from error
 
-    def _connect(self) -> FastProtocol:
+    def _make(self) -> FastProtocol:
         return FastProtocol(self._config, self._edge)
+
+    def encrypt(self, gate: Gate) -> None:
+        """Speak TLS, unless on a Unix socket. Call this before `start`."""
+        self._connect = gate.behind(self._make, self._spoken)
+
+    def _spoken(self) -> Sequence[str]:
+        return (HTTP1,) if self._edge.http2 is None else BOTH
 
     def listen_as(self, name: str, socket: Path | None = None) -> None:
         """Call this server `name` in errors; with `socket`, listen on that Unix socket. Call this before

@@ -17,6 +17,7 @@ from router.fastrpc.outbox import Outbox
 from router.fastrpc.restcall import CONTINUE, Head, InferStream, RestStream
 from router.outcomes import INTERNAL_ERROR
 from router.rest import plain_error
+from router.tls.names import NAMES
 from serving.policy.memory import SMALL_BYTES
 
 logger = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ class AppliedStream(RestStream):
         head, transport = self.head, self.out.transport
         url = httptools.parse_url(head.target)
         return {
+            NAMES: self.out.certificate,
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "2",

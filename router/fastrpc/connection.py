@@ -38,6 +38,7 @@ from router.fastrpc.restcall import head_of
 from router.fastrpc.streamcall import StreamCall
 from router.fastrpc.taskcall import TaskCall
 from router.tensors.wording import quoted
+from router.tls.names import NAMES
 from serving.policy.crowding import BUSY
 from serving.policy.memory import SMALL_BYTES
 from serving.vocabulary import DRAINING
@@ -103,6 +104,7 @@ class RpcConnection(Outbox):
         edge = self.edge
         self.transport = cast(asyncio.Transport, transport)
         self._peer = transport.get_extra_info("peername")
+        self.certificate = transport.get_extra_info(NAMES, ())
         edge.connections.add(self)
         edge.closed.clear()
         edge.sweep()

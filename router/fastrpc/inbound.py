@@ -37,6 +37,7 @@ class Carrier:
         self.loop = asyncio.get_running_loop()
         self.now_s = self.loop.time()
         self.reading: dict[int, Inbound] = {}
+        self.certificate: tuple[str, ...] = ()  # names of the client's
 
     def clock_us(self) -> int:
         """Return the same on the core's clock."""

@@ -49,7 +49,9 @@ class InferCall(Inbound):
         calls = self.edge.calls
         self._timeout_s = left_s
         try:
-            self._identity = calls.identify(self._fields, CALLERS, counted=True)
+            self._identity = calls.identify(
+                self._fields, CALLERS, counted=True, certificate=self.connection.certificate
+            )
             calls.find_room(self.edge.limits.grpc_call_count)
         except RequestError as error:
             if error.outcome is QUEUE_FULL:  # the guard's refusals are counted

@@ -209,7 +209,9 @@ class InferStream(RestStream):
         edge, exchange = self.door.edge, self.exchange
         if edge.guard is not None:
             try:
-                exchange.identity = edge.identify(edge.guard, exchange.model, self.fields)
+                exchange.identity = edge.identify(
+                    edge.guard, exchange.model, self.fields, self.out.certificate
+                )
             except RequestError as error:
                 return render_error(error)
         return None

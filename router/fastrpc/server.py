@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import logging
+from collections.abc import Callable
 from typing import cast
 
 from router.fastpath import RestServer
@@ -12,6 +13,7 @@ from router.fastrpc.edge import RpcEdge
 from router.listening import is_listening
 from router.oip import ReadStatistics
 from router.rpc.service import RpcService
+from router.tls.gate import Gate
 from serving.ports import Serving
 from serving.specs import Limits
 
@@ -19,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG = 2048
 """Connections that the kernel holds before they are taken."""
+PROTOCOLS = ("h2",)
+"""What the port speaks, by the names of ALPN (RFC 7301)."""
 END_S = 1.0
 """What handlers that were given up have to end."""
 
@@ -40,6 +44,7 @@ class FastRpcServer(RpcService):
         self._listener: asyncio.Server | None = None
         self._port = 0
         self._rest: RestServer | None = None
+        self._connect: Callable[[], asyncio.Protocol] = self.protocol
 
     def join(self, rest: RestServer) -> None:
         """Serve REST over HTTP/2 too, here and at that server's port, and gRPC at both. Call this before
@@ -67,13 +72,16 @@ class FastRpcServer(RpcService):
         self._stop_listening()
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self.protocol, self.host, self._port, backlog=BACKLOG)
+            self._listener = await loop.create_server(self._connect, self.host, self._port, backlog=BACKLOG)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             reason = "the port is taken" if taken else (error.strerror or str(error)).rpartition(": ")[2]
             host = f"[{self.host}]" if ":" in self.host else self.host
             raise OSError(f"cannot serve gRPC on {host}:{self._port}: {reason}") from error
         self._port = self._listener.sockets[0].getsockname()[1]
+
+    def encrypt(self, gate: Gate) -> None:
+        self._connect = gate.behind(self.protocol, lambda: PROTOCOLS)
 
     async def stop(self, grace_s: float) -> None:
         edge = self._edge

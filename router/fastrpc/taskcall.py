@@ -6,7 +6,7 @@ The context offers what grpc.aio's offers to `router/rpc`: the same handlers ser
 import asyncio
 import logging
 from asyncio import CancelledError
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final  # Any: grpc's handlers carry no types
 
 import grpc
@@ -15,6 +15,7 @@ from router.fastrpc.framing import OK, Header, metadata_of, status, timeout_s
 from router.fastrpc.inbound import Carrier, Inbound
 from router.outcomes import INTERNAL_ERROR
 from router.tensors.errors import RequestError
+from router.tls.names import rpc_names
 from serving.policy.memory import SMALL_BYTES
 from serving.vocabulary import Outcome
 
@@ -150,6 +151,10 @@ class TaskCall(Inbound):
     def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...]:
         """Return the metadata that the client has sent with its message."""
         return metadata_of(self._headers)
+
+    def auth_context(self) -> Mapping[str, Sequence[bytes]]:
+        """Return the names of the client's certificate, as grpc gives them to a method."""
+        return rpc_names(self.connection.certificate)
 
     def peer(self) -> str:
         """Return the client's address, as grpc writes it."""

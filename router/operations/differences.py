@@ -5,9 +5,10 @@ from dataclasses import replace
 from math import inf
 
 from router.settings import Settings
+from router.settings.tenants import rate_text
 from serving.objectives import Needs, ReplicaSpec, ScalingSpec
 from serving.slice_specs import SliceSpec
-from serving.specs import ModelSpec, ServedModel, guards_of
+from serving.specs import ModelSpec, ServedModel, TenantSpec, guards_of
 
 UNSTATED = "none"
 
@@ -18,6 +19,7 @@ def differences(old: Settings, new: Settings) -> Iterator[str]:
         yield f"slices are {', '.join(each.name for each in new.slices)}"
     yield from _terms_said(old.slices, new.slices)
     yield from _scaling_said(old.scaling, new.scaling)
+    yield from _rates_said(old.tenants, new.tenants)
     if old.placement != new.placement:
         yield f"placement replan {old.placement.replan} -> {new.placement.replan}"
     tiers = [*_tiers_said(old.tiers, new.tiers)]
@@ -57,6 +59,13 @@ def _scaling_said(old: ScalingSpec, new: ScalingSpec) -> Iterator[str]:
     if old.cost_max != new.cost_max:
         was, now = (None if each == inf else each for each in (old.cost_max, new.cost_max))
         yield f"scaling cost_max_per_hour {_stated(was)} -> {_stated(now)}"
+
+
+def _rates_said(old: Sequence[TenantSpec], new: Sequence[TenantSpec]) -> Iterator[str]:
+    before = {each.name: each.rate for each in old}
+    for each in new:
+        if each.rate != before.get(each.name):
+            yield f"tenant {each.name}: rate {rate_text(before.get(each.name))} -> {rate_text(each.rate)}"
 
 
 def _said(old: ServedModel, new: ServedModel) -> Iterator[str]:

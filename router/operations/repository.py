@@ -78,6 +78,7 @@ class Repository:
         self._failures: dict[str, str] = {}
         self._unloaded: set[str] = set()
         self.configure: Configure | None = None  # returns the ModelConfig of a served model
+        self.on_filed: Callable[[Settings], None] = lambda _filed: None  # another penstock.yaml is in force
 
     def configured(self, name: str) -> Any:
         """Return the ModelConfig of a model; None if it is not served."""
@@ -142,6 +143,7 @@ class Repository:
             finally:
                 self._followed = None
             self.filed, self._overlay = filed, overlay
+            self.on_filed(filed)
             self._unloaded |= before - {model.name for model in self.current.models}
             for model in self.current.models:
                 self._failures.pop(model.name, None)

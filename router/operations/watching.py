@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from time import monotonic, time
 
 from router.file_following import Edition, FileFollower, Say, read_edition
@@ -14,6 +15,7 @@ from router.settings import Settings, SettingsError, load_settings
 from router.settings.document import Document
 from router.settings.gateway import read_door, read_logs, read_server
 from router.settings.problems import Loc, SettingsProblem
+from serving.specs import TenantSpec
 
 
 class SettingsWatch(FileFollower):
@@ -124,7 +126,7 @@ def _fixed(
     yield "server", read_server(old_document), read_server(new_document)  # whatever the command line said
     yield "admin", read_door(old_document), read_door(new_document)
     yield "limits", old.limits, new.limits
-    yield "tenants", old.tenants, new.tenants
+    yield "tenants", _without_rates(old), _without_rates(new)
     yield "profiles", (old.profiles, old.remeasure), (new.profiles, new.remeasure)
     yield "recording", old.recording, new.recording
     yield "cache", old.cache, new.cache
@@ -132,6 +134,10 @@ def _fixed(
     yield "mig", old.placement.recut, new.placement.recut
     yield "auth", old.auth, new.auth
     yield "logging", read_logs(old_document), read_logs(new_document)
+
+
+def _without_rates(settings: Settings) -> list[TenantSpec]:
+    return [replace(each, rate=None) for each in settings.tenants]
 
 
 def _differing(section: str, old: Document, new: Document) -> list[Loc]:

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from router.key_env import KEY_ENV
-from router.reading import address_of, direct, key_advice, with_key
+from router.reading import UnreachableError, address_of, direct, key_advice, tls_advice, with_key
 from router.settings import Settings
 from router.settings.admin import AdminSettings
 from router.simulate.traffic import SimulateRequestError
@@ -57,7 +57,10 @@ class PlacementClient:
     def __init__(self, url: str, key_env: str = KEY_ENV) -> None:
         self.url = url
         self._key_env = key_env
-        self._opener, self._start = direct(url)
+        try:
+            self._opener, self._start = direct(url)
+        except UnreachableError as error:
+            raise GoneError(str(error).rstrip(".")) from None
 
     def read(self) -> Json:
         """Return the placement in force.
@@ -96,7 +99,9 @@ class PlacementClient:
                 raise MoveRefusedError(key_advice(error.code, reasons, self._key_env) or reasons) from None
         except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise GoneError(f"no gateway answers at {self.url} ({reason})") from None
+            raise GoneError(
+                tls_advice(self.url, reason).rstrip(".") or f"no gateway answers at {self.url} ({reason})"
+            ) from None
         return told if isinstance(told, dict) else {}
 
 
@@ -228,8 +233,8 @@ class MoveFollower:
 
 def reach(settings: Settings, url: str | None, key_env: str = KEY_ENV) -> tuple[PlacementClient, Json]:
     """Return the gateway, and what it has. UsageError where there is none."""
-    door = PlacementClient(address(settings.admin, url), key_env)
     try:
+        door = PlacementClient(address(settings.admin, url), key_env)
         return door, door.read()
     except (GoneError, MoveRefusedError) as error:
         raise SimulateRequestError(

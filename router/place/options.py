@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from router.key_env import KEY_ENV
+from router.key_env import CA_ENV, KEY_ENV, keep_ca
 from router.report.options import OUTPUT, AsJson, HtmlFile, SvgFile
 
 _ASKED, _DECIDED, _FORETOLD = "What is asked", "How it is decided", "How it is foretold"
@@ -62,6 +62,15 @@ class PlaceOptions:
             rich_help_panel=_ASKED,
         ),
     ] = KEY_ENV
+    ca: Annotated[
+        str,
+        typer.Option(
+            callback=keep_ca,
+            metavar="FILE",
+            help=f"File (PEM) with the authorities of the gateway's certificate, instead of {CA_ENV}.",
+            rich_help_panel=_ASKED,
+        ),
+    ] = ""
     without: Annotated[
         list[str],
         typer.Option(

@@ -30,6 +30,7 @@ from router.outcomes import ANSWERS, INTERNAL_ERROR, worded
 from router.tensors.compression import coding_of_message, inflate
 from router.tensors.errors import RETRY_US, RequestError, too_large
 from router.tensors.messages import NAME, early_text
+from router.tls.names import names_in_rpc
 from serving.policy.memory import SMALL_BYTES
 from serving.ports import Reply, Serving
 from serving.specs import DEFAULT_TENANT, Limits
@@ -152,11 +153,13 @@ class Calls:
         """Return the tenant of the call."""
         return own_tenant(identity) or tenant_of(self._serving, fields.get(TENANT_FIELD, ""))
 
-    def identify(self, fields: Mapping[str, str], roles: Roles, counted: bool) -> Identity | None:
+    def identify(
+        self, fields: Mapping[str, str], roles: Roles, counted: bool, certificate: Sequence[str] = ()
+    ) -> Identity | None:
         """Return the caller of a call, before any of its message is read; None if no key is required.
 
         Raises RequestError if the caller may not make the call. `counted`: a refusal counts as a refused
-        request.
+        request. `certificate`: the names of the client's.
         """
         guard = self.guard
         if guard is None or not roles:
@@ -165,7 +168,7 @@ class Calls:
         api_key, authorization = (None if each is None else str(each).encode() for each in values)
         identity: Identity | None = None
         try:
-            identity = guard.identify(api_key, authorization)
+            identity = guard.identify(api_key, authorization, certificate)
             guard.require(identity, roles)
         except RequestError as error:
             if counted:
@@ -280,9 +283,11 @@ class Calls:
 
     async def _begin(self, context: Any, count: int, roles: Roles, counted: bool) -> None:
         """Set CALLER and enter, before any of the message is read; a caller that may not is refused."""
-        metadata = context.invocation_metadata() if self.guard is not None else ()
+        asks = self.guard is not None
+        metadata = context.invocation_metadata() if asks else ()
+        names = names_in_rpc(context.auth_context()) if asks else ()
         try:
-            CALLER.set(self.identify(dict(metadata), roles, counted))
+            CALLER.set(self.identify(dict(metadata), roles, counted, names))
             self.find_room(count)
         except RequestError as error:
             if counted and error.outcome is QUEUE_FULL:

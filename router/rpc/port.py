@@ -34,6 +34,7 @@ class RpcPort:
         self._grace_s = grace_s
         self._server: Any = None
         self._port = 0
+        self.credentials: Any = None  # where the port speaks TLS
         self._leaving: set[asyncio.Task[None]] = set()
         self.on_end: Callable[[], None] = lambda: None
 
@@ -41,7 +42,11 @@ class RpcPort:
         """Listen; returns the bound port (`port` 0: any). OSError where it cannot be had."""
         server = self._make()
         try:
-            bound: int = server.add_insecure_port(f"{self._host}:{port}")
+            address = f"{self._host}:{port}"
+            if self.credentials is None:
+                bound: int = server.add_insecure_port(address)
+            else:
+                bound = server.add_secure_port(address, self.credentials)
         except RuntimeError as error:  # grpc does not say why
             reasons = "the port is taken, or the address is none of this machine, or not ours to use"
             raise OSError(f"cannot serve gRPC on {self._host}:{port}: {reasons}") from error

@@ -10,9 +10,11 @@ from typing import Any  # grpc carries no types
 from router.access import RpcAccess
 from router.oip import ReadStatistics
 from router.rpc.accepting import AcceptingServer
+from router.rpc.credentials import credentials
 from router.rpc.port import RpcPort, channel_options
 from router.rpc.quiet import hush
 from router.rpc.service import RpcService
+from router.tls.gate import Gate
 from serving.ports import Serving
 from serving.specs import Limits
 
@@ -31,6 +33,9 @@ class RpcServer(RpcService):
     ) -> None:
         super().__init__(serving, server_name, version, limits, host, statistics)
         self.port = RpcPort(self._make, host, self.calls, limits.drain_s)
+
+    def encrypt(self, gate: Gate) -> None:
+        self.port.credentials = credentials(gate.certificates)
 
     async def start(self, port: int) -> int:
         hush()

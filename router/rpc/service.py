@@ -27,6 +27,7 @@ from router.rpc.reflection import PATHS, Reflection
 from router.rpc.streaming import STREAM, Streams
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
+from router.tls.gate import Gate
 from serving.ports import Call, Reply, Serving
 from serving.specs import Limits, ServedModel
 from serving.vocabulary import COMPLETED
@@ -79,6 +80,10 @@ class RpcService:
     def ask_for_keys(self, guard: KeyGuard) -> None:
         """Take calls of those that the guard lets in; before `start`."""
         self.calls.guard = guard
+
+    def encrypt(self, gate: Gate) -> None:
+        """Speak TLS; before `start`."""
+        raise NotImplementedError
 
     def log_access(self) -> None:
         """Log each answer; before `start`."""

@@ -24,7 +24,7 @@ class AdminSettings:
     """Where the admin door is: a port (0: any free one), or the Unix socket `socket` in its place.
 
     `hosts`: more names by which clients may call the door. `on_inference_ports`: REST and gRPC ports take
-    changes too. `feedback`: feedback on answers counts as a change.
+    changes too. `feedback`: feedback on answers counts as a change. `secure`: its port speaks TLS.
     """
 
     host: str = "127.0.0.1"
@@ -33,11 +33,14 @@ class AdminSettings:
     hosts: tuple[str, ...] = ()
     on_inference_ports: bool = False
     feedback: bool = False
+    secure: bool = False
 
     @property
     def address(self) -> str:
         """Where this machine finds the door, as `--url` takes it; "" where the port is any free one."""
-        return url_of(self.host, self.port) if self.socket is None else f"{UNIX}{self.socket}"
+        if self.socket is not None:
+            return f"{UNIX}{self.socket}"
+        return url_of(self.host, self.port, secure=self.secure)
 
 
 def read_admin(findings: Findings, ports: Mapping[str, int]) -> AdminSettings:

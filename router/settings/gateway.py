@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +29,7 @@ from router.settings.schema import GatewayFile, LimitsSection, ProfilesSection, 
 from router.settings.served import check_models, check_name, read_model
 from router.settings.slices import read_slices, usable_cores
 from router.settings.tenants import read_tenants
+from router.settings.tls import TlsSettings, read_tls
 from router.settings.workers import read_workers
 from serving.cache.spec import CacheSpec
 from serving.objectives import Needs, ScalingSpec
@@ -49,7 +50,8 @@ _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """What the servers call themselves and where they listen; port 0 picks a free one. `triton_metrics`:
-    metrics have Triton's names beside their own. `grpc`: which server takes gRPC calls."""
+    metrics have Triton's names beside their own. `grpc`: which server takes gRPC calls. `tls`: how all ports
+    are encrypted, None where they are not."""
 
     name: str = "penstock"
     host: str = "127.0.0.1"
@@ -58,11 +60,12 @@ class ServerSettings:
     metrics_port: int = 8002
     triton_metrics: bool = True
     grpc: str = "ngh2"  # or GRPCIO
+    tls: TlsSettings | None = None
 
     @property
     def address(self) -> str:
         """Where this machine finds REST, as a URL; "" where the port is any free one."""
-        return url_of(self.host, self.rest_port)
+        return url_of(self.host, self.rest_port, secure=self.tls is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     if not isinstance(findings.document.value, dict):
         findings.stop_if_any()
     server = _read_server(findings)
-    admin, limits = read_admin(findings, _ports(server)), _read_limits(findings)
+    admin, limits = _read_door(findings, server), _read_limits(findings)
     _look_at_messages(findings, limits, server.grpc)
     prices = read_prices(findings)
     devices = findings.devices = read_devices(findings, prices)
@@ -130,7 +133,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     profiles, recording = _read_profiles(findings), read_recording(findings)
     logging, repository = read_logging(findings), read_repository(findings)
     cache = _read_cache(findings, limits)
-    workers, auth = read_workers(findings, slices), read_auth(findings, server.host, admin)
+    workers, auth = read_workers(findings, slices), _read_auth(findings, server, admin)
     scaling, placement = read_scaling(findings), read_placement(findings)
     models = _read_models(findings, tiers, slices, scaling)
     check_domains(findings, models, devices)
@@ -201,7 +204,7 @@ def read_server(document: Document) -> ServerSettings:
 def read_door(document: Document) -> AdminSettings:
     """Return `admin:` of a sound document: what the file says."""
     findings = Findings(document)
-    return read_admin(findings, _ports(_read_server(findings)))
+    return _read_door(findings, _read_server(findings))
 
 
 def read_logs(document: Document) -> LogSettings:
@@ -213,7 +216,8 @@ def _read_server(findings: Findings) -> ServerSettings:
     section = None
     if isinstance(findings.document.at(("server",)), dict):
         section = findings.parse(ServerSection, ("server",))
-    server = ServerSettings(**section.model_dump(exclude_none=True)) if section else ServerSettings()
+    stated = section.model_dump(exclude_none=True, exclude={"tls"}) if section else {}
+    server = ServerSettings(**stated, tls=read_tls(findings))
     owners: dict[int, str] = {}
     for key, port in _ports(server).items():
         if port in owners:
@@ -222,6 +226,17 @@ def _read_server(findings: Findings) -> ServerSettings:
         elif port:
             owners[port] = key
     return server
+
+
+def _read_door(findings: Findings, server: ServerSettings) -> AdminSettings:
+    admin = read_admin(findings, _ports(server))
+    return replace(admin, secure=server.tls is not None and admin.socket is None)
+
+
+def _read_auth(findings: Findings, server: ServerSettings, admin: AdminSettings) -> AuthSettings | None:
+    """Return `auth:`; where clients need a certificate, no key is missed."""
+    closed = server.tls is not None and server.tls.requires
+    return read_auth(findings, "localhost" if closed else server.host, AdminSettings() if closed else admin)
 
 
 def _ports(server: ServerSettings) -> dict[str, int]:

@@ -21,6 +21,7 @@ from serving.specs import DEFAULT_TENANT
 INFER, READ, ADMIN = ROLES = ("infer", "read", "admin")
 ID_CHARS: Final = 12
 HASH_CHARS: Final = 64
+_CERTIFICATE: Final = re.compile(r"(DNS:|URI:|CN=)[ -~]{1,1000}\Z")
 
 
 def _check_roles(value: object) -> object:
@@ -61,12 +62,20 @@ def instant_s(text: str) -> float:
     return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
+def _check_certificate(text: str) -> str:
+    if not _CERTIFICATE.match(text):
+        expected = "DNS:app1.example.com, URI:spiffe://example.com/app1 or CN=app1"
+        raise refuse(fault("no name of a certificate", text, expected))
+    return text
+
+
 class KeySection(Section):
-    """An entry of the keys file."""
+    """An entry of the keys file: of a key, which has `id` and `hash`, or of a client's certificate."""
 
     name: Name
-    id: Annotated[str, PlainValidator(_check_digits("the id of a key", ID_CHARS))]
-    hash: Annotated[str, PlainValidator(_check_digits("the hash of a key", HASH_CHARS))]
+    id: Annotated[str, PlainValidator(_check_digits("the id of a key", ID_CHARS))] = ""
+    hash: Annotated[str, PlainValidator(_check_digits("the hash of a key", HASH_CHARS))] = ""
+    certificate: Annotated[str, AfterValidator(_check_certificate)] | None = None
     tenant: Name = DEFAULT_TENANT
     roles: Annotated[list[str], PlainValidator(_check_roles)]
     models: Names | None = None
@@ -77,7 +86,9 @@ class KeySection(Section):
 @dataclass(frozen=True, slots=True)
 class KeySpec:
     """One key. `id` is the part of it that is no secret, `hash` the SHA-256 of all of it, in hexadecimal
-    digits. `models` and `tiers`: None for all. `expires_s`: Unix time from which on it counts no more."""
+    digits. `models` and `tiers`: None for all. `expires_s`: Unix time from which on it counts no more.
+    `certificate`: the name in a client's certificate that takes the place of a key, which then has neither id
+    nor hash."""
 
     name: str
     id: str
@@ -87,6 +98,7 @@ class KeySpec:
     models: tuple[str, ...] | None = None
     tiers: tuple[str, ...] | None = None
     expires_s: float = inf
+    certificate: str = ""
 
 
 def tenants_of(settings: Settings) -> tuple[str, ...]:
@@ -114,6 +126,11 @@ def check_keys(settings: Settings) -> tuple[tuple[KeySpec, ...], tuple[SettingsP
                 if name not in known:
                     message = unknown_name(f"not one of the {what} that are served", name, known)
                     findings.warn((place, what, at), message)
+    if settings.server.tls is None or settings.server.tls.client_ca is None:
+        for place, key in enumerate(keys):
+            if key.certificate:
+                expected = "expected `server: {tls: {client_ca: ...}}` in penstock.yaml"
+                findings.warn((place, "certificate"), f"no client is asked for a certificate; {expected}")
     if not keys:
         findings.warn((), "there is no key: all but health probes is refused; `penstock key new` makes one")
     return keys, tuple(sorted(findings.warnings))
@@ -137,11 +154,15 @@ def _read(path: Path, tenants: Collection[str] | None) -> tuple[tuple[KeySpec, .
 
 def _read_key(findings: Findings, place: int, tenants: Collection[str] | None) -> KeySpec | None:
     if not isinstance(findings.document.at((place,)), dict):  # it may be a key: it is not shown
-        findings.add((place,), "not a mapping; expected name, id, hash and roles")
+        findings.add(
+            (place,),
+            "not a mapping; expected name, id, hash and roles",
+        )
         return None
     section = findings.parse(KeySection, (place,))
     if section is None:
         return None
+    _check_proof(findings, place, section)
     if tenants is not None and section.tenant not in tenants:
         what = "a tenant that `tenants:` of penstock.yaml does not list"
         findings.add((place, "tenant"), unknown_name(what, section.tenant, tenants))
@@ -157,17 +178,35 @@ def _read_key(findings: Findings, place: int, tenants: Collection[str] | None) -
         None if section.models is None else tuple(section.models),
         None if section.tiers is None else tuple(section.tiers),
         inf if section.expires is None else instant_s(section.expires),
+        section.certificate or "",
     )
 
 
+def _check_proof(findings: Findings, place: int, section: KeySection) -> None:
+    """Check that the entry says by what its caller is known: a key, or a certificate."""
+    stated = findings.document.at((place,))
+    keys = stated.keys() if isinstance(stated, dict) else ()
+    for each in ("id", "hash"):
+        if section.certificate is None and each not in keys:
+            findings.add((place,), f"{each} is missing; expected id and hash, or the certificate of a client")
+        elif section.certificate is not None and each in keys:
+            expected = "a certificate takes the place of id and hash; expected the one or the others"
+            findings.add((place, each), expected)
+
+
 def _check_distinct(findings: Findings, keys: list[KeySpec | None]) -> None:
-    """Check that names and ids differ: a key is revoked by its name, and found by its id."""
+    """Check that names, ids and certificates differ: a key is revoked by its name, found by the others."""
     names: dict[str, int] = {}
     ids: dict[str, int] = {}
+    certificates: dict[str, int] = {}
     for place, key in enumerate(keys):
         if key is None:
             continue
-        for what, value, seen in (("name", key.name, names), ("id", key.id, ids)):
-            if seen.setdefault(value, place) != place:
+        for what, value, seen in (
+            ("name", key.name, names),
+            ("id", key.id, ids),
+            ("certificate", key.certificate, certificates),
+        ):
+            if value and seen.setdefault(value, place) != place:
                 message = f"{shown(value)} is that of entry [{seen[value]}] too; expected another {what}"
                 findings.add((place, what), message)

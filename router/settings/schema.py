@@ -164,6 +164,7 @@ class ServerSection(Section):
     metrics_port: Port | None = None
     triton_metrics: bool | None = None
     grpc: Literal["ngh2", "grpcio"] | None = None
+    tls: dict[str, object] | None = None  # `router.settings.tls.TlsSection`
 
 
 class AdminSection(Section):
@@ -338,15 +339,6 @@ class RehearseSection(Section):
     disturb: Text | None = None
     seed: Annotated[int, Field(ge=0, le=1 << 53)] = EXACT.seed
     beside_real: bool = False
-
-
-class TenantSection(Section):
-    """An entry of `tenants:`; the defaults are those of TenantSpec."""
-
-    name: Name
-    weight: Annotated[float, Field(ge=0.001, le=1_000_000, allow_inf_nan=False)] = 1.0
-    priority: Annotated[int, Field(ge=-1000, le=1000)] = 0
-    tier: Name | None = None
 
 
 class BatchingSection(Section):

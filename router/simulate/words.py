@@ -17,6 +17,7 @@ REASONS = {
     "queue_full": "refused: the queue was full",
     "overload": "refused at once: more was asked than can be answered in time",
     "quota": "refused at once: the tenant was over its share",
+    "rate_limited": "refused at once: the tenant was over its rate",
     "deadline_unreachable": "refused at once: even the next batch would have been too late",
     "no_replica": "refused: no replica was up",
     "not_loaded": "refused: the model was not loaded, and could not be in time",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from router.cache_status import CacheStatus
 from router.isolation import IsolationStatus
+from router.rates_status import RateStatus
 from router.scaled_status import ScaledStatus
 from serving.policy.device_health import GpuReading
 from serving.ports import Serving
@@ -98,6 +99,18 @@ class EdgeStatus(TypedDict):
     restarts: int
 
 
+class TlsStatus(TypedDict):
+    """The encryption of all ports. `until`: when the certificate ends; `fault`: why the latest edition of its
+    files is not in force, "" where it is; `handshakes`: how many were done; `failed`: how many ended before,
+    by why. With the grpcio server, handshakes on the gRPC port are not counted."""
+
+    until: str
+    renewals: int
+    fault: str
+    handshakes: int
+    failed: dict[str, int]
+
+
 class GpuStatus(TypedDict):
     """A GPU that slices use. `slices`: the share of each. `state`: "ok", "throttled" or "lost"; `reason`: why
     its clocks are lowered or it is lost. What its driver does not tell is None."""
@@ -124,6 +137,8 @@ class Status(TypedDict):
     slices: list[SliceStatus]
     move: NotRequired[MoveStatus]
     edges: NotRequired[list[EdgeStatus]]
+    rates: NotRequired[list[RateStatus]]  # of tenants with limits
+    tls: NotRequired[TlsStatus]  # where ports are encrypted
     gpus: NotRequired[list[GpuStatus]]  # where slices use any
     proposal: NotRequired[ProposalStatus]  # where control has asked for another plan
 

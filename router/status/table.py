@@ -20,6 +20,7 @@ from router.isolation import isolation_lines
 from router.scaled_status import scaled_lines
 from router.status.devices import gpus_table
 from router.status.document import EdgeStatus, ModelStatus, MoveStatus, ProposalStatus, SliceStatus, Status
+from router.status.edge_lines import rate_lines, tls_lines
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
     from router.telemetry import Counters
@@ -79,6 +80,7 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
     missing = [*_missing(current["models"])]
     moves = [*_rehearsal(current["slices"])]
     moves += map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"), missing)))
+    moves += map(_one_line, (*tls_lines(current.get("tls")), *rate_lines(current.get("rates", ()))))
     moves += map(Text, _proposal(current.get("proposal")))  # whole: the command is there to be copied
     models = _models_table(current["models"], before, elapsed_s, width)
     lines = _ending_lines(current["models"], before)

@@ -21,6 +21,17 @@ class AuthPresent:
 
 
 @dataclass(frozen=True, slots=True)
+class TlsPresent:
+    """Handshakes by how they ended and those under way; until when the certificate is valid, in seconds of
+    Unix time, and whether the latest edition of its files is in force."""
+
+    handshakes: Mapping[str, int]
+    under_way: int
+    until_s: float
+    reloaded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionPresent:
     """The gateway's condition, read at a scrape.
 
@@ -32,8 +43,9 @@ class ConditionPresent:
     `turned_out`: by edge, idle connections closed to make room, and connections that found no place. `edges`:
     by name, whether each listens, and how often it was started again. `isolation`: by model, worker processes
     that died busy with it, and whether it has some of its own. `lines_dropped`: output lines of the gateway
-    that were dropped, as no reader took them in time. `auth`: None if no caller needs a key. `rehearsed`: by
-    slice, whether its answers are made up.
+    that were dropped, as no reader took them in time. `auth`: None if no caller needs a key; `tls`: None if
+    no port is encrypted. `rehearsed`: by slice, whether its answers are made up. `rates`: requests that
+    were over a limit of their tenant, by tenant and limit.
     """
 
     ready: Mapping[str, bool] = field(default_factory=dict)
@@ -50,6 +62,8 @@ class ConditionPresent:
     lines_dropped: int = 0
     auth: AuthPresent | None = None
     rehearsed: Mapping[str, bool] = field(default_factory=dict)
+    tls: TlsPresent | None = None
+    rates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
 
 def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[str]:
@@ -95,6 +109,10 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     yield from _rehearsed(present)
     if present.auth is not None:
         yield from _auth(present.auth)
+    if present.rates:
+        yield from _rates(present.rates)
+    if present.tls is not None:
+        yield from _tls(present.tls)
 
 
 def _rehearsed(present: ConditionPresent) -> Iterator[str]:
@@ -102,6 +120,29 @@ def _rehearsed(present: ConditionPresent) -> Iterator[str]:
     yield head(name, "gauge", "1 where the answers of the slice are made up in a rehearsal, else 0.")
     for each, made_up in present.rehearsed.items():
         yield f'{name}{{slice="{escape(each)}"}} {made_up:d}\n'
+
+
+def _rates(refused: Mapping[str, Mapping[str, int]]) -> Iterator[str]:
+    name = "penstock_rate_limited_total"
+    yield head(name, "counter", "Requests over a limit of their tenant, by which limit.")
+    for tenant, counts in refused.items():
+        yield "".join(
+            f'{name}{{tenant="{escape(tenant)}",limit="{limit}"}} {count}\n'
+            for limit, count in counts.items()
+        )
+
+
+def _tls(present: TlsPresent) -> Iterator[str]:
+    name = "penstock_tls_handshakes_total"
+    yield head(name, "counter", "TLS handshakes, by how they ended.")
+    yield "".join(f'{name}{{result="{how}"}} {count}\n' for how, count in present.handshakes.items())
+    name = "penstock_tls_handshakes_under_way"
+    yield f"{head(name, 'gauge', 'TLS handshakes at this moment.')}{name} {present.under_way}\n"
+    name = "penstock_tls_certificate_expiry_timestamp_seconds"
+    yield f"{head(name, 'gauge', 'When the certificate in force ends.')}{name} {present.until_s:.0f}\n"
+    name = "penstock_tls_last_reload_successful"
+    text = head(name, "gauge", "Whether the latest edition of the certificate files is in force.")
+    yield f"{text}{name} {int(present.reloaded)}\n"
 
 
 def _auth(present: AuthPresent) -> Iterator[str]:

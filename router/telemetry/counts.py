@@ -13,6 +13,7 @@ from serving.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     FORBIDDEN,
+    RATE_LIMITED,
     TOO_LARGE,
     UNAUTHENTICATED,
     UNKNOWN_MODEL,
@@ -23,7 +24,7 @@ from serving.vocabulary import (
 UNKNOWN: Final = "unknown"
 """The label of every model that is not served, so that clients cannot invent label values."""
 
-OWN_DOING: Final = frozenset((BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN))
+OWN_DOING: Final = frozenset((BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN, RATE_LIMITED))
 """Endings that are their client's own doing; no promise was made to such a request."""
 
 OTHER: Final = "other"

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Final
 
@@ -12,12 +12,15 @@ from router.listening import is_listening
 from router.outcomes import ANSWERS
 from router.telemetry.observer import Telemetry
 from router.tensors.errors import RequestError
+from router.tls.gate import Gate
+from router.tls.names import NAMES
 from serving.policy.crowding import BUSY, leavers
 
 EXCHANGE_S_MAX: Final = 10.0
 """For a whole exchange: Prometheus gives a scrape up after 10 s (its default scrape_timeout)."""
 CONNECTIONS_MAX: Final = 32
 HEAD_BYTES_MAX: Final = 8192
+PROTOCOLS: Final = ("http/1.1",)
 SILENT_S: Final = 2.0
 """After that one that has asked may be pushed out as one that has not: a scrape takes milliseconds."""
 
@@ -28,15 +31,16 @@ class MetricsServer:
     The text is made and sent step by step, with other work of the event loop between the steps: its length is
     not known at the start, and no scraper makes the gateway hold more than one step of it. Hence chunks (RFC
     9112, 7.1): unlike a body that ends with its connection, one that was cut off can be told. A client of
-    HTTP/1.0 gets the latter. `admit`: called with the header fields of a scrape; raises RequestError where
-    that may not be.
+    HTTP/1.0 gets the latter. `admit`: called with the header fields of a scrape, and the names of its
+    client's certificate; raises RequestError where that may not be.
     """
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
         self._server: asyncio.Server | None = None
         self._address = ("", 0)
-        self.admit: Callable[[Mapping[bytes, bytes]], None] = lambda _fields: None
+        self.admit: Callable[[Mapping[bytes, bytes], Sequence[str]], None] = lambda _fields, _names: None
+        self._gate: Gate | None = None
         self._exchanges: dict[asyncio.Task[None] | None, _Exchange] = {}
         self._pushed_out = self._refused = 0
 
@@ -67,11 +71,22 @@ class MetricsServer:
             self._server.close()
         host, port = self._address
         try:
-            self._server = await asyncio.start_server(self._exchange, host, port, limit=HEAD_BYTES_MAX)
+            self._server = await asyncio.get_running_loop().create_server(self._connect(), host, port)
         except OSError as error:
             reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
             raise OSError(f"cannot serve metrics on {host}:{port}: {reason}") from error
         self._address = (host, self._server.sockets[0].getsockname()[1])
+
+    def encrypt(self, gate: Gate) -> None:
+        """Speak TLS. Call this before `start`."""
+        self._gate = gate
+
+    def _connect(self) -> Callable[[], asyncio.Protocol]:
+        def make() -> asyncio.Protocol:
+            reader = asyncio.StreamReader(HEAD_BYTES_MAX)
+            return asyncio.StreamReaderProtocol(reader, self._exchange)
+
+        return make if self._gate is None else self._gate.behind(make, lambda: PROTOCOLS)
 
     async def stop(self) -> None:
         """Close the port and what is still connected to it."""
@@ -117,10 +132,10 @@ class MetricsServer:
         self._refused += 1
         return False
 
-    def _refusal(self, head: bytes) -> bytes | None:
+    def _refusal(self, head: bytes, certificate: Sequence[str]) -> bytes | None:
         """Return the answer to a scrape that may not be, else None."""
         try:
-            self.admit(_fields(head))
+            self.admit(_fields(head), certificate)
         except RequestError as error:
             status = HTTPStatus(ANSWERS[error.outcome].http_status)
             more = b"WWW-Authenticate: Bearer\r\n" if status is HTTPStatus.UNAUTHORIZED else b""
@@ -136,7 +151,7 @@ class MetricsServer:
             await _send(
                 writer, [_response("405 Method Not Allowed", b"Use GET /metrics.\n", b"Allow: GET, HEAD\r\n")]
             )
-        elif (refusal := self._refusal(head)) is not None:
+        elif (refusal := self._refusal(head, writer.get_extra_info(NAMES, ()))) is not None:
             await _send(writer, [refusal])
         else:
             chunked = version == b"HTTP/1.1"

@@ -12,6 +12,7 @@ from mypy_extensions import mypyc_attr
 from serving.control.timeouts import backoff_us, stumbles_after
 from serving.objectives import Objective
 from serving.policy.latency import ENOUGH
+from serving.policy.rate_limits import RateLimits
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
@@ -22,7 +23,7 @@ from serving.simulation.faults import Fault
 from serving.simulation.site import Site, SiteReplica, chooses
 from serving.simulation.tally import Parts, Tally
 from serving.specs import ServedModel
-from serving.vocabulary import NEVER_US, UNKNOWN_MODEL
+from serving.vocabulary import NEVER_US, RATE_LIMITED, UNKNOWN_MODEL
 
 ENDLESS = 10_000  # events at one instant: the scheduler asks to be woken again and again
 
@@ -52,6 +53,7 @@ class Simulation:
         self.scheduler = self.build()
         self._models = [_Promises(model) for model in site.served]
         self._choosing = {each.name for each in self._models if each.chooses}
+        self._limits = RateLimits(site.tenants)
         self._tiers = {each.name: each.tier for each in site.tenants if each.tier}
         self._parts: dict[
             int, list[tuple[str, int]]
@@ -140,6 +142,10 @@ class Simulation:
         if at_us >= self.site.settle_us:
             self.tally.offered += 1
             self.tally.offered_rows += rows
+        rate = self._limits.by_tenant.get(tenant) if self._limits.by_tenant else None
+        if rate is not None and rate.enter(rows, at_us) is not None:
+            self._carry_out((Answer(request, RATE_LIMITED, None, "over its rate"),), at_us)
+            return
         if not promises.served:
             gone = f"{promises.name} is not served any more"
             self._carry_out((Answer(request, UNKNOWN_MODEL, None, gone),), at_us)
@@ -202,6 +208,8 @@ class Simulation:
             if type(command) is RunBatch:
                 self._run(command, now_us)
             elif type(command) is Answer:
+                if self._limits.by_tenant:
+                    self._leave(command)
                 if command.request.arrived_us >= self.site.settle_us:
                     self.tally.add(command, now_us, self.parts_of(command))
                 self.answered(command, now_us)
@@ -211,6 +219,12 @@ class Simulation:
                 self.stuck(command.slice, command.reason, now_us)
             else:
                 self.told(command, now_us)
+
+    def _leave(self, answer: Answer) -> None:
+        """Note for its tenant's limits that a request is answered."""
+        rate = self._limits.by_tenant.get(answer.request.tenant)
+        if rate is not None and answer.outcome is not RATE_LIMITED:
+            rate.leave()
 
     def _run(self, batch: RunBatch, now_us: int) -> None:
         here = self._running.setdefault(batch.slice, {})

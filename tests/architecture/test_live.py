@@ -40,6 +40,7 @@ BESIDE_OTHERS = {
     "tests/router/test_output.py": "a command that prints",
     "tests/router/test_rpc_grpcio.py": "a client that sends once",
     "tests/router/test_rpc_streams.py": "servers that stand still",
+    "tests/router/tls/test_files.py": "certificates of 30 days",
     "tests/runtime/slicing/test_inventory.py": "a driver's twin that answers at once",
     "tests/worker/test_libraries.py": "an import",
 }

@@ -11,7 +11,8 @@ from tests.router.settings.samples import write_deployment
 from tests.router.test_check import figures, of_size, report
 
 LINEAR = "    default_variant: linear\n"
-SHOP = "tenants: [{name: shop, weight: 2.5, priority: 1}]\nserver:"
+RATE = "{rows_per_s: 500, burst_s: 2, concurrent: 64}"
+SHOP = f"tenants: [{{name: shop, weight: 2.5, priority: 1, rate: {RATE}}}]\nserver:"
 KEPT = "cache: {memory_mb: 0.5, ttl_s: 2, shared: true}\nmodels:\n"
 SMALL = ("cores: 1}", "cores: 1, memory_mb: 150}")
 REHEARSE = (
@@ -44,4 +45,7 @@ def test_check(golden: Golden, tmp_path: Path) -> None:
     keep(settings.path, AppliedPlacement("a", "yesterday", digest(settings), settings.slices, on))
     scenes["an applied placement"] = report(tmp_path)
     # what the core feeds differs from machine to machine
-    golden("check", {name: str(replace(each, feed=())).replace(f"{tmp_path}/", "") for name, each in scenes.items()})
+    golden(
+        "check",
+        {name: str(replace(each, feed=())).replace(f"{tmp_path}/", "") for name, each in scenes.items()},
+    )

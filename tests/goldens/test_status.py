@@ -57,6 +57,15 @@ def unwell() -> Status:
     minilm["scaling"] = scaled(4, ready=2, held="the ceiling of 3 an hour")
     now["slices"][0]["notice"] = "will be lost in 12 s: rebalance [a]"
     now["slices"][-1]["rehearsed"] = True
+    refused = {"requests": 1200, "rows": 3, "concurrent": 0}
+    now["rates"] = [
+        {"tenant": "shop", "requests_per_s": 20.0, "rows_per_s": 0.5, "burst_s": 1.0, "concurrent": 8,
+         "open": 2, "refused": refused}
+    ]  # fmt: skip
+    now["tls"] = {
+        "until": "2027-01-31 00:00 UTC", "renewals": 1, "fault": "/etc/tls/server.key: no such file",
+        "handshakes": 42, "failed": {"too_slow": 3, "failed": 0},
+    }  # fmt: skip
     now["edges"] = [
         {"name": "rest", "listening": True, "restarts": 0},
         {"name": "grpc", "listening": True, "restarts": 3},

@@ -18,6 +18,7 @@ from router.bulk.pool import Bulk
 from router.rpc import SERVICE
 from router.rpcs import RPC_SERVERS
 from router.telemetry import Telemetry
+from router.tls import Gate
 from serving.ports import Call, Reply
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
 from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
@@ -131,12 +132,15 @@ async def serve(
     access: bool = False,
     bulk: Bulk | None = None,
     guard: KeyGuard | None = None,
+    gate: Gate | None = None,
 ) -> AsyncIterator[Edge]:
     edge = Edge(core or Core(), limits or Limits())
     if bulk is not None:
         edge.server.use(bulk)
     if guard is not None:
         edge.server.ask_for_keys(guard)
+    if gate is not None:
+        edge.server.encrypt(gate)
     if access:
         edge.server.log_access()
     edge.address = f"127.0.0.1:{await edge.server.start(0)}"

@@ -19,6 +19,7 @@ CODES = {
     "memory_full": (503, "RESOURCE_EXHAUSTED", True),
     "overload": (503, "RESOURCE_EXHAUSTED", True),
     "quota": (429, "RESOURCE_EXHAUSTED", True),
+    "rate_limited": (429, "RESOURCE_EXHAUSTED", True),
     "deadline_unreachable": (503, "RESOURCE_EXHAUSTED", True),
     "no_replica": (503, "UNAVAILABLE", True),
     "not_loaded": (503, "UNAVAILABLE", True),

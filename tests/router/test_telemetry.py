@@ -25,6 +25,7 @@ from serving.vocabulary import (
     OVERLOAD,
     QUEUE_FULL,
     QUOTA,
+    RATE_LIMITED,
     TOO_LARGE,
     UNAUTHENTICATED,
     UNKNOWN_MODEL,
@@ -57,7 +58,7 @@ def promised(outcome: Outcome, latency_us: int) -> bool:
     """The definition of docs/metrics.md, once more."""
     if outcome is CLIENT_GONE:
         return latency_us > SLO_US
-    return outcome not in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN)
+    return outcome not in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN, RATE_LIMITED)
 
 
 @pytest.mark.slow
@@ -186,7 +187,7 @@ def test_a_request_that_an_edge_refused_as_it_stops_was_offered_all_the_same() -
 
 def test_what_an_edge_refused_was_promised_nothing() -> None:
     telemetry = new()
-    for outcome in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN):
+    for outcome in (BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, UNAUTHENTICATED, FORBIDDEN, RATE_LIMITED):
         telemetry.refused("a", "gold", outcome)
     exported = samples(telemetry)
     labels = {"model": "a", "tenant": "gold"}

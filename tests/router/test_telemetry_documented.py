@@ -9,6 +9,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from router.telemetry import AuthPresent, ConditionPresent, Present, RedisPresent, ScalePresent, Telemetry
+from router.telemetry.condition import TlsPresent
 from serving.policy.device_health import GpuReading
 from serving.policy.freshness import BATCHES, Judgement, ProfileWatch
 from serving.ports import Call
@@ -81,6 +82,8 @@ def everything() -> Telemetry:
             isolation={"a": (1, True)},
             auth=AuthPresent(1, True, {"missing": 1}),
             rehearsed={"s": False},
+            tls=TlsPresent({"done": 1}, 0, 1e9, True),
+            rates={"gold": {"rows": 1}},
         ),
     )
     return telemetry

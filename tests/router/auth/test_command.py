@@ -79,6 +79,21 @@ def test_entries_are_added_and_taken_out_and_all_else_stays(desk: Desk) -> None:
     assert os.listdir(desk.file.parent).count("keys.yaml") == len([*desk.file.parent.glob("*keys.yaml*")])
 
 
+def test_an_entry_for_a_certificate_is_added_listed_and_taken_out(desk: Desk) -> None:
+    code, out, _ = desk.run("new", "--name", "app", "--certificate", "URI:spiffe://example.com/app")
+    assert (code, out) == (0, "")
+    (spec,) = desk.specs()
+    assert (spec.name, spec.id, spec.hash, spec.certificate) == (
+        "app",
+        "",
+        "",
+        "URI:spiffe://example.com/app",
+    )
+    assert "URI:spiffe://example.com/app" in desk.run("list")[1]
+    assert desk.run("revoke", "app")[0] == 0
+    assert desk.specs() == ()
+
+
 def test_keys_are_listed_without_what_makes_them(desk: Desk) -> None:
     secrets = [
         desk.new("--name", "a"),
@@ -109,6 +124,7 @@ def test_keys_are_listed_without_what_makes_them(desk: Desk) -> None:
         ("new --name b/c", "not a name; got 'b/c', expected letters, digits"),
         ("new --name b --expires soon", "not an instant; got 'soon', expected a date such as 2027-01-31"),
         ("new --name b --roles admin --models digits", "expected no models here, or infer or read as role"),
+        ("new --name b --certificate app1", "no name of a certificate; got 'app1', expected DNS:"),
         ("revoke b", "no key of that name; got 'b', expected a"),
     ],
 )

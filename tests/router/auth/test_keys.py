@@ -27,9 +27,9 @@ SPECS = [
 
 def refused(guard: KeyGuard, api_key: str | None = None, authorization: str | None = None) -> str:
     """The sentence; and that it repeats no key."""
-    values = [None if each is None else each.encode() for each in (api_key, authorization)]
+    key, field = (None if each is None else each.encode() for each in (api_key, authorization))
     with pytest.raises(RequestError) as caught:
-        guard.identify(*values)
+        guard.identify(key, field)
     assert caught.value.outcome is UNAUTHENTICATED
     for each in (api_key, authorization):
         assert not each or each[20:] not in caught.value.message or len(each) <= 20

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Coroutine
@@ -15,6 +16,7 @@ from router.app import create_app
 from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
 from router.fastpath import RestServer, create_server
+from router.tls import Gate
 from serving.specs import Limits
 from tests.router.fakes import FakeServing
 
@@ -48,8 +50,11 @@ class Running:
         access: bool = False,
         processes: int = 0,
         guard: KeyGuard | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.serving = FakeServing()
+        self.tls: ssl.SSLContext | None = None  # what clients trust and show
+        self._gate = gate
         self.bulk = Bulk(limits)
         self._access = access
         self._guard = guard
@@ -70,6 +75,8 @@ class Running:
             server.ask_for_keys(self._guard)
         if self._access:
             server.log_access()
+        if self._gate is not None:
+            server.encrypt(self._gate)
         return server, self.run(server.start())
 
     def restart(self) -> None:
@@ -108,7 +115,7 @@ class Running:
         self.loop.close()
 
     def connect(self, receive_buffer_bytes: int = 0, source: str = "127.0.0.1") -> "Wire":
-        return Wire(self.port, receive_buffer_bytes, source)
+        return Wire(self.port, receive_buffer_bytes, source, self.tls)
 
     def ask(self, data: bytes, source: str = "127.0.0.1") -> "Answer":
         """One request on a connection of its own."""
@@ -135,9 +142,16 @@ class Answer:
 
 
 class Wire:
-    """One connection, blocking, `PATIENCE_S` at most per step. `source`: the client's address."""
+    """One connection, blocking, `PATIENCE_S` at most per step. `source`: the client's address.
+    `tls`: what the client trusts and shows, where it speaks TLS."""
 
-    def __init__(self, port: int, receive_buffer_bytes: int = 0, source: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        port: int,
+        receive_buffer_bytes: int = 0,
+        source: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.socket = socket.socket()
         self.socket.bind((source, 0))
         if receive_buffer_bytes:
@@ -145,6 +159,8 @@ class Wire:
         self.socket.settimeout(PATIENCE_S)
         try:
             self.socket.connect(("127.0.0.1", port))
+            if tls is not None:
+                self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         except OSError:
             self.socket.close()
             raise

@@ -11,6 +11,7 @@ import pytest
 from router.operations.watching import _fixed
 from router.settings import load_settings
 from router.settings.schema import GatewayFile
+from serving.objectives import RateSpec
 from tests.config_map import ConfigMap
 from tests.router.operations.worlds import GATEWAY, World
 
@@ -178,6 +179,16 @@ def test_the_page_says_of_each_section_whether_it_is_live(world: World) -> None:
     assert filed.document is not None
     held = [section for section, _, _ in _fixed(filed, filed.document, filed, filed.document)]
     assert sorted(listed[1]) == sorted(held)
+
+
+async def test_a_rate_counts_at_once_and_all_else_of_a_tenant_needs_a_restart(tmp_path: Path) -> None:
+    world = World(tmp_path, f"tenants: [{{name: shop}}]\n{GATEWAY}")
+    rates: list[object] = []
+    world.repository.on_filed = lambda filed: rates.append([each.rate for each in filed.tenants])
+    await world.edit("{name: shop}", "{name: shop, rate: {concurrent: 3}}")
+    assert rates == [[RateSpec(concurrent=3)]]
+    await world.edit("{name: shop,", "{name: shop, weight: 2,")
+    assert (len(world.watch.refused), len(rates)) == (1, 1)
 
 
 async def test_what_the_same_is_said_in_more_words_needs_no_restart(world: World) -> None:

@@ -1,11 +1,13 @@
 """`tenants:`: what a list becomes, and the one sentence for each way to get it wrong."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from router.settings import load_settings
 from router.settings.schema import TENANT_COUNT_MAX
+from serving.objectives import RateSpec
 from serving.specs import DEFAULT_TENANT, TenantSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 
@@ -43,7 +45,7 @@ FROM = "'.', '_' and '-', first a letter or digit"
         ("weight: 3", "weight: .inf", WEIGHT, "not a finite number; got inf, expected a finite number"),
         ("weight: 3", "weight: much", WEIGHT, "not a number; got 'much', expected a number"),
         ("weight: 3", "wight: 3", "3:18: tenants[0].wight", "unknown key; got 'wight', "
-         "expected name, weight, priority or tier (did you mean weight?)"),
+         "expected name, weight, priority, tier or rate (did you mean weight?)"),
         ("priority: -1", "priority: 1.5", PRIORITY, "not a whole number; got 1.5, expected a whole number"),
         ("priority: -1", "priority: 1001", PRIORITY, "too large; got 1001, expected 1000 or less"),
         ("name: jobs", "name: shop", "4:12: tenants[1].name",
@@ -68,6 +70,34 @@ def test_a_mistake_is_named_with_its_place_and_remedy(
     assert old in TENANTS
     (fault,) = gateway_faults(home, MODELS + TENANTS.replace(old, new, 1))
     assert fault == f"penstock.yaml:{where}: {sentence}"
+
+
+def test_a_rate_bounds_what_it_names(home: Path) -> None:
+    text = "tenants: [{name: shop, rate: {requests_per_s: 2.5, rows_per_s: 40, burst_s: 3, concurrent: 8}}]"
+    assert tenants(home, text)[0].rate == RateSpec(2.5, 40, 3, 8)
+    assert tenants(home, "tenants: [{name: shop, rate: {concurrent: 8}}]")[0].rate == RateSpec(concurrent=8)
+
+
+NO_LIMIT = "there is no limit in it; expected requests_per_s, rows_per_s or concurrent"
+
+
+@pytest.mark.parametrize(
+    ("rate", "where", "sentence"),
+    [
+        ("{}", "rate", NO_LIMIT),
+        ("{burst_s: 2}", "rate", NO_LIMIT),
+        ("{burst_s: 2, concurrent: 1}", "rate.burst_s",
+         "a burst needs a rate; expected requests_per_s or rows_per_s beside it"),
+        ("{requests_per_s: 0}", "rate.requests_per_s", "too small; got 0, expected 0.001 or more"),
+        ("{concurrent: 1.5}", "rate.concurrent", "not a whole number; got 1.5, expected a whole number"),
+        ("{request_per_s: 1}", "rate.request_per_s", "unknown key; got 'request_per_s', expected "
+         "requests_per_s, rows_per_s, burst_s or concurrent (did you mean requests_per_s?)"),
+    ],
+)  # fmt: skip
+def test_a_faulty_rate_is_named_with_its_place(home: Path, rate: str, where: str, sentence: str) -> None:
+    (fault,) = gateway_faults(home, f"{MODELS}tenants: [{{name: shop, rate: {rate}}}]")
+    assert re.fullmatch(rf"penstock\.yaml:2:\d+: tenants\[0\]\.{re.escape(where)}: (.*)", fault)
+    assert fault.endswith(sentence)
 
 
 def test_there_are_at_most_as_many_as_metrics_can_bear(home: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from router.settings import placement, schema
+from router.settings import placement, schema, tenants, tls
 from tests.router.simulate.conftest import GATEWAY, Simulate
 
 PAGE = Path(__file__).parents[3] / "docs" / "scheduling.md"
@@ -15,6 +15,7 @@ BECOMES = ("played", "cannot change a figure", "announced")
 
 SECTIONS: Mapping[str, type[BaseModel]] = {
     "server": schema.ServerSection,
+    "server.tls": tls.TlsSection,
     "admin": schema.AdminSection,
     "limits": schema.LimitsSection,
     "slices": schema.SliceSection,
@@ -30,7 +31,8 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "scaling": schema.ScalingSection,
     "placement": placement.PlacementSection,
     "mig": placement.MigSection,
-    "tenants": schema.TenantSection,
+    "tenants": tenants.TenantSection,
+    "tenants.rate": tenants.RateSection,
     "tiers": schema.TierSection,
     "profiles": schema.ProfilesSection,
     "recording": schema.RecordingSection,
@@ -73,7 +75,8 @@ def rows() -> dict[str, str]:
 
 
 def test_every_section_of_the_file_has_its_place_here() -> None:
-    there = (*vars(schema).values(), *vars(placement).values())
+    modules = (schema, placement, tenants, tls)
+    there = [each for module in modules for each in vars(module).values()]
     sections = {each for each in there if isinstance(each, type) and issubclass(each, schema.Section)}
     assert sections - OF_A_MODEL - {schema.Section, schema.GatewayFile} == set(SECTIONS.values())
     assert set(schema.GatewayFile.model_fields) == {place for place in SECTIONS if "." not in place}
