@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ranked, resolve
 from serving.rehearsal import EXACT, RehearsalSpec
+from serving.sequences import SequenceSpec
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
@@ -150,7 +151,8 @@ class Validation:
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model folder (`models/<name>/model.yaml`) with the measurements of its build. `slo_us`: 0 if only
-    penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number."""
+    penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number. `sequence`: None
+    for a model whose requests stand for themselves."""
 
     name: str
     folder: Path
@@ -166,6 +168,7 @@ class ModelSpec:
     description: str = ""
     validation: Validation | None = None
     slo_rows: int = 0
+    sequence: SequenceSpec | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 from router.cache_status import CacheStatus
 from router.isolation import IsolationStatus
 from router.scaled_status import ScaledStatus
+from router.sequence_status import SequenceStatus
 from serving.policy.device_health import GpuReading
 from serving.ports import Serving
 
@@ -55,6 +56,7 @@ class ModelStatus(TypedDict):
     scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
     cache: NotRequired[CacheStatus]  # where its answers are kept, or cannot be
     isolation: NotRequired[IsolationStatus]
+    sequences: NotRequired[SequenceStatus]
 
 
 class MoveStatus(TypedDict):

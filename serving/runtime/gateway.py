@@ -27,6 +27,7 @@ from serving.scheduler.commands import Answer, Command, FlagProfile, Miss, Repla
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
+from serving.scheduler.sequence_book import SequenceStanding
 from serving.scheduler.variant_reasons import VariantReasons, load_of, variant_reasons_of
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
 from serving.vocabulary import COMPLETED, MEMORY_FULL, NO_REPLICA, QUEUE_FULL, Kind, Outcome
@@ -65,6 +66,7 @@ class Gateway:
         self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
         self.devices = dict(devices)
         self.prices: dict[str, float] = {}  # of an hour, by slice
+        self.sequence_drain_s = min(limits.drain_s, limits.startup_s / 2)  # then control gives a worker up
         self.rehearsed: set[str] = set()  # slices with made-up answers
         self._scheduler = Scheduler(self.models.values(), limits, self.tenants, devices=self.devices)
         self._observer = observer
@@ -204,6 +206,21 @@ class Gateway:
     def standing(self, model: str) -> VariantReasons:
         """Return why the variants of a model answer that do; KeyError where it is unknown."""
         return variant_reasons_of(self._scheduler.models[model], now_us())
+
+    def sequences(self, model: str) -> SequenceStanding | None:
+        """Return the sequences of a model; None if it has none. KeyError where it is unknown."""
+        book = self._scheduler.models[model].book
+        return None if book is None else book.standing()
+
+    def close_place(self, slice_name: str, model: str, variant: str) -> int:
+        """See `serving.runtime.draining.SequencePlaces`."""
+        return self._scheduler.close_place(slice_name, model, variant)
+
+    def replica_of(self, slice_name: str, model: str, variant: str) -> int:
+        """See `serving.runtime.draining.SequencePlaces`."""
+        here = self._scheduler.models.get(model)
+        place = None if here is None or here.book is None else here.book.places.get((slice_name, variant))
+        return 0 if place is None else place.replica
 
     def load(self, model: str) -> tuple[float, int]:
         """Return the share of its slices' time that a model takes, and the number of these slices. Raises

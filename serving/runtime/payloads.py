@@ -13,6 +13,7 @@ from serving.specs import TensorSpec
 from serving.tensor import Buffer, Tensor
 from serving.vocabulary import COMPLETED, MODEL_ERROR
 from serving.worker.batches import BatchInput, BatchOutput, BatchResult, RefusedRow
+from serving.worker.sequences import Row, pack_steps
 
 
 class Pending:
@@ -120,6 +121,9 @@ def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInp
             else:
                 buffers.append(cut_rows(tensor, piece.first_row, piece.rows))
         inputs.append(BatchInput(model_input.datatype, model_input.shape[1:], buffers))
+    if pending[0].call.sequence is not None:
+        steps = [Row(piece.request.slot, piece.request.step) for piece in pieces if piece.request.step]
+        inputs.append(pack_steps(steps))
     return inputs
 
 
