@@ -171,6 +171,7 @@ INFER_OPERATION: dict[str, Any] = {  # Any: FastAPI's own type for it
         "401": _error("No API key that counts, where the gateway asks for one."),
         "403": _error("The API key has no role for it, or is not for this model or tier."),
         "404": _error("No such model or version."),
+        "409": _error("What a request of a sequence builds on is gone: the sequence starts again."),
         "413": _error("Over a limit of size."),
         "415": _error("Unknown Content-Encoding."),
         "429": _error("The tenant is over its share of an overloaded gateway.", _RETRY_HEADERS),

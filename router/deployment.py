@@ -38,6 +38,7 @@ from router.redis_status import describe_redis, share
 from router.replanning import Replanning
 from router.rpcs import RPC_SERVERS, join
 from router.scaled_status import scaled_status
+from router.sequence_status import sequence_status
 from router.settings import Settings
 from router.settings.admin import AdminSettings
 from router.settings.gateway import ServerSettings
@@ -308,7 +309,7 @@ class GatewayServer:
             for name, record in self.fleet.control.slices.items()
         ]
         self._add_notices(slices)
-        uptime_s = (self.gateway.now_us() - self._started_us) / 1e6
+        uptime_s = ((now_us := self.gateway.now_us()) - self._started_us) / 1e6
         counters: dict[str, Counters] = {}
         for name, counted in self._telemetry.snapshot(self.gateway.now_us()):
             counters[name] = counted
@@ -322,9 +323,9 @@ class GatewayServer:
                 model["scaling"] = scaled_status(standings[model["name"]])
             served = self.gateway.models.get(model["name"])
             if served is not None:
-                model["isolation"] = isolation_status(
-                    self.fleet.control.isolation(served, self.gateway.now_us())
-                )
+                model["isolation"] = isolation_status(self.fleet.control.isolation(served, now_us))
+                if sequences := sequence_status(self.gateway, (served.name,)):
+                    model["sequences"] = sequences[served.name]
             if served is not None and (cached := self._cached(served)):
                 model["cache"] = cached
         status["edges"] = [
@@ -430,9 +431,7 @@ class GatewayServer:
             variants[where] = variants.get(where, False) or each["state"] == ReplicaStatus.READY.value
         ready = {name: gateway.model_ready(name) for name in gateway.models}
         account, control = self._rest.account, self.fleet.control
-        isolation = {
-            name: control.isolation(model, gateway.now_us()) for name, model in gateway.models.items()
-        }
+        isolation = {name: control.isolation(each, gateway.now_us()) for name, each in gateway.models.items()}
         return ConditionPresent(
             ready,
             variants,
@@ -454,6 +453,7 @@ class GatewayServer:
             tls=self.tls.present() if self.tls is not None else None,
             rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
+            sequences=sequence_status(gateway, gateway.models),
         )
 
     def _connections(self) -> dict[tuple[str, str], int]:

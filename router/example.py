@@ -31,8 +31,11 @@ def example_curl(url: str, specs: Iterable[ModelSpec], options: str = "") -> str
 
 
 def example_body(spec: ModelSpec) -> bytes:
-    """Return the JSON of a request of one row."""
-    document = {"inputs": [_example(tensor) for tensor in spec.inputs]}
+    """Return the JSON of a request of one row; with sequences, of a whole sequence of one request."""
+    document: dict[str, object] = {"inputs": [_example(tensor) for tensor in spec.inputs]}
+    if spec.sequence is not None:
+        name: int | str = "a" if spec.sequence.id_datatype == "BYTES" else 1
+        document["parameters"] = {"sequence_id": name, "sequence_start": True, "sequence_end": True}
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

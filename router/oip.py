@@ -28,6 +28,8 @@ EXTENSIONS = (
     "model_repository",
     "model_repository(unload_dependents)",
     "parameters",
+    "sequence",
+    "sequence(string_id)",
     "statistics",
 )
 """Of the protocol's extensions, those that are served whole."""

@@ -26,6 +26,7 @@ from serving.vocabulary import (
     QUEUE_FULL,
     QUOTA,
     RATE_LIMITED,
+    SEQUENCE_LOST,
     TOO_LARGE,
     UNAUTHENTICATED,
     UNKNOWN_MODEL,
@@ -123,6 +124,8 @@ ANSWERS: Mapping[Outcome, ProtocolAnswer] = MappingProxyType(
         ),
         WORKER_LOST: ProtocolAnswer(503, _Code.UNAVAILABLE, "the worker that ran the request was lost"),
         MODEL_ERROR: ProtocolAnswer(500, _Code.INTERNAL, "the model failed on this request"),
+        # ABORTED: a client is to begin again further up, with the sequence's START.
+        SEQUENCE_LOST: ProtocolAnswer(409, _Code.ABORTED, "the sequence is lost; start it again"),
         CLIENT_GONE: ProtocolAnswer(CLIENT_LEFT, _Code.CANCELLED, "the client left before the answer"),
     }
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from serving.objectives import Objective
+from serving.sequences import SequenceStep
 from serving.specs import DEFAULT_TENANT, Parameters, ServedModel, TenantSpec
 from serving.tensor import Tensor
 from serving.vocabulary import Outcome
@@ -21,11 +22,12 @@ class Call:
     - `max_age_us`: the oldest kept answer that the client takes (0: none); None if the client does not say.
     - `store`: False if the client forbids the gateway to keep the answer.
     - `on_answer`: takes each answer of a decoupled model, before the reply that ends the call and has none.
+    - `sequence`: the sequence that it belongs to; None for a call that stands for itself.
     """
 
     __slots__ = (
         "arrived_us", "inputs", "max_age_us", "model", "objective", "on_answer", "parameters", "rows",
-        "size", "store", "tenant", "timeout_us", "variant",
+        "sequence", "size", "store", "tenant", "timeout_us", "variant",
     )  # fmt: skip
 
     def __init__(self, model: ServedModel, inputs: Sequence[Tensor], rows: int) -> None:
@@ -42,6 +44,7 @@ class Call:
         self.max_age_us: int | None = None
         self.store = True
         self.on_answer: Callable[[Sequence[Tensor]], None] | None = None
+        self.sequence: SequenceStep | None = None
 
     @property
     def due_us(self) -> int:

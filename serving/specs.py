@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from serving.objectives import Needs, Objective, RateSpec, ReplicaSpec, SelectionSpec, ranked, resolve
+from serving.sequences import SequenceSpec
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
@@ -149,7 +150,8 @@ class Validation:
 class ModelSpec:
     """A model folder (`models/<name>/model.yaml`) with the measurements of its build. `slo_us`: 0 if only
     penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number. `decoupled`: a
-    request, of one row, has any number of answers."""
+    request, of one row, has any number of answers. `sequence`: None for a model whose requests stand for
+    themselves."""
 
     name: str
     folder: Path
@@ -166,6 +168,7 @@ class ModelSpec:
     validation: Validation | None = None
     slo_rows: int = 0
     decoupled: bool = False
+    sequence: SequenceSpec | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:

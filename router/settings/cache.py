@@ -49,7 +49,10 @@ def read_model_cache(findings: Findings, loc: Loc, section: ServedSection, spec:
     """
     served = section.variants or [variant.name for variant in spec.variants]
     repeatable = any(variant.deterministic for variant in spec.variants if variant.name in served)
-    if section.cache and not repeatable:
+    if section.cache and spec.sequence is not None:
+        what = f"each answer of {shown(spec.name)} follows from its sequence, and is of no use to others"
+        findings.add((*loc, "cache"), f"{what}; expected no cache: true here")
+    elif section.cache and not repeatable:
         what = f"model.yaml does not say that {shown(spec.name)} answers equal questions equally"
         expected = f"deterministic: true there ({one_of(served)}), or no cache: true here"
         findings.add((*loc, "cache"), f"{what}; expected {expected}")

@@ -24,8 +24,10 @@ from router.settings.schema import (
     TensorSection,
     VariantSection,
 )
+from router.settings.sequences import read_sequence
 from router.settings.validation import read_validation
 from router.tensors.parameters import READ
+from router.tensors.sequences import SEQUENCE
 from serving.specs import Labels, ModelSpec, ParameterSpec, SizeHint, TensorSpec, Validation, VariantSpec
 
 MODEL_FILE = "model.yaml"
@@ -67,10 +69,11 @@ def load_model(folder: Path) -> ModelSpec:
         names = [variant.name for variant in model.variants]
         validation = read_validation(findings, folder / model.validation.file, names)
     labels = _read_labels(findings, model, folder)
+    sequence = read_sequence(findings, model)
     findings.stop_if_any()
     spec = _spec(model, Path(os.path.abspath(folder)), accuracy, validation)
     outputs = tuple(replace(output, labels=labels.get(output.name)) for output in spec.outputs)
-    return replace(spec, outputs=outputs)
+    return replace(spec, outputs=outputs, sequence=sequence)
 
 
 def missing_model(folder: Path) -> str:
@@ -131,13 +134,15 @@ def _check_decoupled(findings: Findings, model: ModelFile) -> None:
         findings.add(("decoupled",), f"{told}, which are never kept; expected deterministic: false")
     if model.validation is not None:
         findings.add(("validation",), f"{told}, which cannot vote; expected no validation")
+    if model.sequence is not None:
+        findings.add(("sequence",), f"{told}, and a sequence counts one; expected decoupled: false")
 
 
 def _check_parameter(findings: Findings, loc: Loc, parameter: ParameterSection) -> None:
     default, low, high = parameter.default, parameter.minimum, parameter.maximum
     number = isinstance(default, int | float) and not isinstance(default, bool)
-    if parameter.name in READ:
-        taken = one_of(READ)
+    if parameter.name in (*READ, *SEQUENCE):
+        taken = one_of((*READ, *SEQUENCE))
         message = f"{shown(parameter.name)} is the gateway's own; expected a name other than {taken}"
         findings.add((*loc, "name"), message)
     if not isinstance(default, _TYPES[parameter.type]) or (

@@ -462,8 +462,7 @@ class ParameterSection(Section):
 
 
 class ModelFile(Section):
-    """`model.yaml`. Without `variants` it has one, named ONLY_VARIANT; `slo_ms` and `slo_rows` may be said by
-    penstock.yaml instead."""
+    """`model.yaml`. Without `variants` it has one, ONLY_VARIANT; penstock.yaml may say the SLO instead."""
 
     name: Name
     description: str = ""
@@ -480,4 +479,5 @@ class ModelFile(Section):
     variants: Annotated[list[VariantSection], Field(min_length=1)] = [VariantSection(name=ONLY_VARIANT)]
     size_hint: SizeHintSection | None = None
     parameters: list[ParameterSection] = []
+    sequence: dict[str, object] | None = None  # of SequenceSection
     build: Text | None = None

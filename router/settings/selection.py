@@ -21,6 +21,10 @@ def read_selection(
     """Return the section at `loc` as it is for this model; None where there is none, or a faulty one."""
     if section is None:
         return None
+    if model.spec.sequence is not None:
+        message = f"{shown(model.name)} has sequences, and each stays on one variant; expected no selection"
+        findings.add(loc, message, at_key=True)
+        return None
     for key in _LADDER_KEYS:
         if (value := findings.document.at((*loc[:-1], key))) is not None:
             message = fault("selection says already who answers", value, f"no {key} or no selection")

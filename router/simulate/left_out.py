@@ -22,6 +22,8 @@ def left_out(settings: Settings, models: Sequence[ServedModel], losses: Sequence
                 f"the {model.selection.policy} of {model.name}: each request is computed once, by a variant "
                 "that may answer it"
             )
+    if stateful := [model.name for model in models if model.spec.sequence is not None]:
+        yield f"sequences of {', '.join(stateful)}: each request stands for itself"
     if apart := [model.name for model in models if model.isolate == "always"]:
         yield f"isolate of {', '.join(apart)}: models of a slice share one process, and compute in turn"
     used = {name for model in models for name in model.slices}

@@ -7,6 +7,7 @@ from router.cache_status import CacheStatus
 from router.isolation import IsolationStatus
 from router.rates_status import RateStatus
 from router.scaled_status import ScaledStatus
+from router.sequence_status import SequenceStatus
 from serving.policy.device_health import GpuReading
 from serving.ports import Serving
 
@@ -56,6 +57,7 @@ class ModelStatus(TypedDict):
     scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
     cache: NotRequired[CacheStatus]  # where its answers are kept, or cannot be
     isolation: NotRequired[IsolationStatus]
+    sequences: NotRequired[SequenceStatus]
 
 
 class MoveStatus(TypedDict):

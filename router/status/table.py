@@ -18,6 +18,7 @@ from rich.text import Text
 from router.cache_status import CacheStatus, cache_lines
 from router.isolation import isolation_lines
 from router.scaled_status import scaled_lines
+from router.sequence_status import sequence_lines
 from router.status.devices import gpus_table
 from router.status.document import EdgeStatus, ModelStatus, MoveStatus, ProposalStatus, SliceStatus, Status
 from router.status.edge_lines import rate_lines, tls_lines
@@ -92,6 +93,9 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
         cache_lines(_cached(current), cached_before),
         scaled_lines(scaled),
         isolation_lines(isolated),
+        sequence_lines(
+            {each["name"]: each["sequences"] for each in current["models"] if "sequences" in each}
+        ),
     ):
         lines += map(_one_line, told)
     gpus = [gpus_table(current["gpus"])] if "gpus" in current else []

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 
+from router.sequence_status import SequenceStatus
 from router.telemetry.counts import escape
 from router.telemetry.heading import head
 from serving.compiled import is_compiled
@@ -45,7 +46,7 @@ class ConditionPresent:
     that died busy with it, and whether it has some of its own. `lines_dropped`: output lines of the gateway
     that were dropped, as no reader took them in time. `auth`: None if no caller needs a key; `tls`: None if
     no port is encrypted. `rehearsed`: by slice, whether its answers are made up. `rates`: requests that
-    were over a limit of their tenant, by tenant and limit.
+    were over a limit of their tenant, by tenant and limit. `sequences`: of the models that have some.
     """
 
     ready: Mapping[str, bool] = field(default_factory=dict)
@@ -64,6 +65,7 @@ class ConditionPresent:
     rehearsed: Mapping[str, bool] = field(default_factory=dict)
     tls: TlsPresent | None = None
     rates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    sequences: Mapping[str, SequenceStatus] = field(default_factory=dict)
 
 
 def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[str]:
@@ -85,6 +87,7 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     yield head(name, "gauge", "1 where the model has worker processes of its own, 0 where it shares them.")
     for model, (_, own) in present.isolation.items():
         yield f'{name}{{model="{escape(model)}"}} {own:d}\n'
+    yield from _sequences(present.sequences)
     successful, in_force_s = present.reloaded
     name = "penstock_config_last_reload_successful"
     yield head(name, "gauge", "1 where the latest edit of the settings is in force, 0 where it was refused.")
@@ -113,6 +116,27 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
         yield from _rates(present.rates)
     if present.tls is not None:
         yield from _tls(present.tls)
+
+
+def _sequences(models: Mapping[str, SequenceStatus]) -> Iterator[str]:
+    name = "penstock_sequences"
+    yield head(name, "gauge", "Sequences of the model: live, with a slot, or waiting for one.")
+    for model, each in models.items():
+        for state, count in (("live", each["live"]), ("waiting", each["waiting"])):
+            yield f'{name}{{model="{escape(model)}",state="{state}"}} {count}\n'
+    name = "penstock_sequence_slots"
+    yield head(name, "gauge", "Sequences that the model's replicas may have at once.")
+    for model, each in models.items():
+        yield f'{name}{{model="{escape(model)}"}} {each["slots"]}\n'
+    name = "penstock_sequences_started_total"
+    yield head(name, "counter", "Sequences that have started.")
+    for model, each in models.items():
+        yield f'{name}{{model="{escape(model)}"}} {each["started"]}\n'
+    name = "penstock_sequences_ended_total"
+    yield head(name, "counter", "Sequences that have ended, by how: end, idle or lost.")
+    for model, each in models.items():
+        for how, count in (("end", each["ended"]), ("idle", each["idle"]), ("lost", each["lost"])):
+            yield f'{name}{{model="{escape(model)}",how="{how}"}} {count}\n'
 
 
 def _rehearsed(present: ConditionPresent) -> Iterator[str]:

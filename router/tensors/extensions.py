@@ -13,7 +13,7 @@ from router.tensors.wording import listed, quoted, suggestion
 OUTPUT: Final = ("binary_data", "classification")
 """What the gateway reads of an output's parameters."""
 
-_ALONE: Final = "each request stands for itself, without a sequence"
+_ALONE: Final = "the model has no sequences (sequence: in its model.yaml)"
 _INLINE: Final = "tensors travel in the messages themselves"
 
 _UNSERVED: Final[Mapping[str, str]] = {

@@ -7,6 +7,7 @@ from router.tensors.classes import check_classes
 from router.tensors.decoded import Decoded, RequestedOutput
 from router.tensors.elements import longest_element
 from router.tensors.parameters import RequestParameters
+from router.tensors.sequences import check_rows
 from serving.ports import Call
 from serving.specs import ServedModel
 from serving.tensor import Tensor
@@ -29,6 +30,8 @@ class Heading:
     ) -> None:
         """Build the heading. `claims`: the inputs in the order of the spec, as `check.arrange` left them."""
         check_classes(wanted, model.spec, claims[0].shape[0])
+        if asked.step is not None:
+            check_rows(model, claims[0].shape[0])
         self._model = model
         self._rows = claims[0].shape[0]
         self._id = request_id
@@ -45,7 +48,7 @@ class Heading:
     def complete(self, tensors: Sequence[Tensor]) -> Decoded:
         """Return the request with its data (in the order of the spec); RequestError for malformed BYTES."""
         call = Call(self._model, tensors, self._rows)
-        call.timeout_us, call.variant, call.parameters, stated, empty_final = self._asked
+        call.timeout_us, call.variant, call.parameters, stated, empty_final, call.sequence = self._asked
         call.size = self._size
         for index in self._texts:  # their bytes differ from request to request under one heading
             hinted = index == self._hinted

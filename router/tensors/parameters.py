@@ -11,7 +11,9 @@ from typing import NamedTuple
 
 from router.tensors.errors import bad_input
 from router.tensors.extensions import refuse_unread
+from router.tensors.sequences import SEQUENCE, read_step
 from router.tensors.wording import listed, quoted, suggestion
+from serving.sequences import SequenceStep
 from serving.specs import Parameters, ParameterSpec, ParameterValue, ServedModel
 from serving.vocabulary import NEVER_US
 
@@ -39,20 +41,24 @@ class Stated(NamedTuple):
 class RequestParameters(NamedTuple):
     """What the parameters amount to, in the words of `serving.ports.Call`. `stated`: of tier and floor, None
     for nothing; whether the model can keep it is seen later, together with what the header fields say.
-    `empty_final`: what EMPTY_FINAL says."""
+    `empty_final`: what EMPTY_FINAL says. `step`: of which sequence the request is, None for a model without
+    sequences."""
 
     timeout_us: int | None
     variant: str
     parameters: Parameters
     stated: Stated | None = None
     empty_final: bool = False
+    step: SequenceStep | None = None
 
 
 def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
     """Return the checked values, with the defaults of what the client left out. Raises RequestError for what
     is not valid."""
+    step = read_step(values, model)
     if not values.keys() <= _READ:
-        refuse_unread("the request", values, (*(spec.name for spec in model.spec.parameters), *READ))
+        read_here = READ if step is None else (*READ, *SEQUENCE)
+        refuse_unread("the request", values, (*(spec.name for spec in model.spec.parameters), *read_here))
     timeout_us = _timeout_us(values["timeout"]) if "timeout" in values else None
     variant = _variant(values["variant"], model) if "variant" in values else ""
     declared = sorted(model.spec.parameters, key=lambda spec: spec.name)
@@ -61,7 +67,7 @@ def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
         for spec in declared
     )
     stated = _stated(values) if "tier" in values or "accuracy_min" in values else None
-    return RequestParameters(timeout_us, variant, parameters, stated, values.get(EMPTY_FINAL) is True)
+    return RequestParameters(timeout_us, variant, parameters, stated, values.get(EMPTY_FINAL) is True, step)
 
 
 def share(value: object, name: str) -> float:

@@ -12,9 +12,9 @@ from google.protobuf.json_format import MessageToDict  # type: ignore[import-unt
 from tritonclient.grpc import model_config_pb2
 
 from router.oip import PLATFORM
+from router.triton.sequence_config import data_type, tell_sequences
 from serving.slice_specs import SliceSpec
-from serving.specs import Limits, ServedModel, TensorSpec
-from serving.tensor import ANY
+from serving.specs import Limits, ServedModel
 
 _WHOLE: Final = frozenset(
     (
@@ -32,15 +32,18 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
     )
     config.version_policy.latest.num_versions = 1
     for tensor in spec.inputs:
-        config.input.add(name=tensor.name, data_type=_data_type(tensor), dims=tensor.shape[1:])
+        config.input.add(name=tensor.name, data_type=data_type(tensor.datatype), dims=tensor.shape[1:])
     for tensor in spec.outputs:
         config.output.add(
             name=tensor.name,
-            data_type=_data_type(tensor),
+            data_type=data_type(tensor.datatype),
             dims=tensor.shape[1:],
             label_filename=tensor.labels.file if tensor.labels is not None else "",
         )
-    _tell_batching(config.dynamic_batching, model, limits)
+    if spec.sequence is None:
+        _tell_batching(config.dynamic_batching, model, limits)
+    else:
+        tell_sequences(config.sequence_batching, spec.sequence)
     for number, group in enumerate(_instances(model, slices)):
         config.instance_group.add(name=f"{spec.name}_{number}", **group)
     config.model_transaction_policy.decoupled = spec.decoupled
@@ -96,14 +99,6 @@ def _parameters(model: ServedModel) -> dict[str, str]:
         "default_variant": model.answering_variant,
         "variants": ",".join(model.variants),
     }
-
-
-def _data_type(tensor: TensorSpec) -> int:
-    """Return the value of Triton's DataType; TYPE_INVALID for a tensor of any datatype."""
-    if tensor.datatype == ANY:
-        return int(model_config_pb2.DataType.TYPE_INVALID)
-    word = "STRING" if tensor.datatype == "BYTES" else tensor.datatype
-    return int(model_config_pb2.DataType.Value(f"TYPE_{word}"))
 
 
 def _write_numbers(descriptor: Any, values: dict[str, Any]) -> None:

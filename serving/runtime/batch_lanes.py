@@ -62,6 +62,7 @@ class Lanes:
         if call.timeout_us is not None:
             request.expires_us = arrived_us + call.timeout_us
         request.tenant = call.tenant
+        request.step = call.sequence
         self.choose(request, call)
         for tensor in call.inputs:
             request.payload_bytes += len(tensor.data)
@@ -109,4 +110,4 @@ class Lanes:
 def _interface(model: ServedModel) -> tuple[object, ...]:
     """Return the parts of a model's spec that decide whether a call fits the model."""
     spec = model.spec
-    return spec.inputs, spec.outputs, spec.parameters, spec.size_hint, spec.decoupled
+    return spec.inputs, spec.outputs, spec.parameters, spec.size_hint, spec.decoupled, spec.sequence

@@ -50,6 +50,7 @@ from serving.profile.store import LOCAL, ProfileStore
 from serving.runtime.alarm import Alarm
 from serving.runtime.capacity_file import NAME, CapacityFile
 from serving.runtime.clock import now_us
+from serving.runtime.draining import Draining
 from serving.runtime.gateway import Gateway
 from serving.runtime.gpu_memory import GpuMemory
 from serving.runtime.job import Work
@@ -100,6 +101,7 @@ class Fleet:
         self.specs: dict[str, SliceSpec] = {}  # of slices that were ever started, let go since or not
         self.failing = FailingLoads()  # of answering variants, by slice
         self._alarm = Alarm(self._tick)
+        self._draining = Draining(gateway, self._carry_out)
         self._stop = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._jobs = ScalingJobs(find_capacity, CapacityFile(store.folder / LOCAL / NAME))
@@ -120,6 +122,7 @@ class Fleet:
                 await self._stop.wait()
         finally:
             self._alarm.close()
+            self._draining.close()
             await self._jobs.close()
             await self._supervisor.stop()
             self._model_log.close()
@@ -389,8 +392,8 @@ class Fleet:
 
     def _execute(self, commands: Sequence[Command], now: int) -> None:
         for command in commands:
-            if not self._tell_gateway(command) and not self._tell_jobs(command):
-                self._tell_worker(command)
+            if not self._draining.holds(command):
+                self._carry_out((command,))
         self._alarm.set(self.control.wake_us, now)
         if self.observer is not None:
             held = self.control.scaling.held()
@@ -398,6 +401,11 @@ class Fleet:
         self._changes.set()
         self._changes = asyncio.Event()
         self.on_change()
+
+    def _carry_out(self, commands: Sequence[Command]) -> None:
+        for command in commands:
+            if not self._tell_gateway(command) and not self._tell_jobs(command):
+                self._tell_worker(command)
 
     def _tell_gateway(self, command: Command) -> bool:
         """Carry out what concerns the data plane; False where it does not."""

@@ -21,12 +21,14 @@ from serving.runtime.builds import Builds
 from serving.runtime.clock import now_us
 from serving.runtime.nondeterminism import Doubts
 from serving.runtime.observer import BatchRunner, Observer, RowAnswer
-from serving.runtime.payloads import Pending, gather, give, give_rows, keep_parts, output_us, scatter
+from serving.runtime.payloads import Pending, gather, give_rows, keep_parts, output_us, rows_of, take_row
 from serving.runtime.pending_calls import hand_over
 from serving.scheduler.commands import Answer, Command, FlagProfile, Miss, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
+from serving.scheduler.sequence_book import SequenceStanding
+from serving.scheduler.sequences import replica_at
 from serving.scheduler.variant_reasons import VariantReasons, load_of, variant_reasons_of
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
 from serving.vocabulary import COMPLETED, MEMORY_FULL, NO_REPLICA, QUEUE_FULL, Kind, Outcome
@@ -65,6 +67,7 @@ class Gateway:
         self.on_flag: Callable[[FlagProfile], None] = lambda _flag: None
         self.devices = dict(devices)
         self.prices: dict[str, float] = {}  # of an hour, by slice
+        self.sequence_drain_s = min(limits.drain_s, limits.startup_s / 2)  # then control gives a worker up
         self.rehearsed: set[str] = set()  # slices with made-up answers
         self._scheduler = Scheduler(self.models.values(), limits, self.tenants, devices=self.devices)
         self._observer = observer
@@ -204,6 +207,19 @@ class Gateway:
     def standing(self, model: str) -> VariantReasons:
         """Return why the variants of a model answer that do; KeyError where it is unknown."""
         return variant_reasons_of(self._scheduler.models[model], now_us())
+
+    def sequences(self, model: str) -> SequenceStanding | None:
+        """Return the sequences of a model; None if it has none. KeyError where it is unknown."""
+        book = self._scheduler.models[model].book
+        return None if book is None else book.standing()
+
+    def close_place(self, slice_name: str, model: str, variant: str) -> int:
+        """See `serving.runtime.draining.SequencePlaces`."""
+        return self._scheduler.close_place(slice_name, model, variant)
+
+    def replica_of(self, slice_name: str, model: str, variant: str) -> int:
+        """See `serving.runtime.draining.SequencePlaces`."""
+        return replica_at(self._scheduler.models.get(model), slice_name, variant)
 
     def load(self, model: str) -> tuple[float, int]:
         """Return the share of its slices' time that a model takes, and the number of these slices. Raises
@@ -347,10 +363,7 @@ class Gateway:
     def computing(self, slice_name: str) -> str:
         """Return the model of the oldest batch that a slice's worker has, which is what it computes; "" for
         none."""
-        for batch in self._batches.values():
-            if batch.slice == slice_name:
-                return batch.model
-        return ""
+        return next((batch.model for batch in self._batches.values() if batch.slice == slice_name), "")
 
     def is_quiet(self, slice_name: str) -> bool:
         """Return whether nothing has run or waited there for a while: a measurement would delay nothing."""
@@ -369,7 +382,8 @@ class Gateway:
         for command in commands:  # the worker first: it is idle
             if type(command) is RunBatch:
                 self._run(command)
-        if result.outputs and self._is_decoupled(batch.model):
+        lanes = self._lanes.get(batch.model)
+        if result.outputs and lanes is not None and lanes.model.spec.decoupled:
             give_rows(batch, result, self._pending)
         keep_parts(batch, result, self._pending, now, batch.slice in self.rehearsed)
         self._execute([command for command in commands if type(command) is not RunBatch], now)
@@ -387,11 +401,7 @@ class Gateway:
         pending = self._pending.get(piece.request.id)
         if pending is None:
             return  # its client has left, or it was too late
-        specs = pending.call.model.spec.outputs
-        if answer.refused:
-            pending.refuse(piece, 0, answer.refused)
-        elif len(answer.outputs) == len(specs):
-            give(pending, scatter(answer.outputs, specs, 0, 1))
+        take_row(pending, piece, answer)
         self._observer.row_answered(batch.model, pending.answered(batch, piece, answer, now))
         commands = self._scheduler.row_answered(batch.id, piece.request.id, answer.is_last, now)
         self._execute(commands, now)
@@ -454,17 +464,11 @@ class Gateway:
         inputs = gather(batch.pieces, pending)
         runner.run(batch.id, batch.replica, batch.rows, inputs, pending[0].call.parameters)
 
-    def _is_decoupled(self, model: str) -> bool:
-        lanes = self._lanes.get(model)
-        return lanes is not None and lanes.model.spec.decoupled
-
     def _leave(self, request: Request) -> None:
         """Tell the worker that nobody waits for the answers of a request that runs there."""
-        for batch in self._batches.values():
-            if batch.model == request.model and batch.slice in self._runners:
-                for row, piece in enumerate(batch.pieces):
-                    if piece.request is request:
-                        self._runners[batch.slice].leave(batch.id, row)
+        for batch, row in rows_of(request, self._batches.values()):
+            if batch.slice in self._runners:
+                self._runners[batch.slice].leave(batch.id, row)
 
     def _answer(self, answer: Answer) -> None:
         request = answer.request

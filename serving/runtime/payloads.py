@@ -5,7 +5,7 @@ to the worker: a batch's input is the list of its requests' buffers.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from serving.ports import Call, Reply
 from serving.runtime.observer import RowAnswer
@@ -15,6 +15,7 @@ from serving.specs import TensorSpec
 from serving.tensor import Buffer, Tensor
 from serving.vocabulary import COMPLETED, MODEL_ERROR
 from serving.worker.batches import BatchInput, BatchOutput, BatchResult, RefusedRow
+from serving.worker.sequences import Row, pack_steps
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +139,9 @@ def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInp
             else:
                 buffers.append(cut_rows(tensor, piece.first_row, piece.rows))
         inputs.append(BatchInput(model_input.datatype, model_input.shape[1:], buffers))
+    if pending[0].call.sequence is not None:
+        steps = [Row(piece.request.slot, piece.request.step) for piece in pieces if piece.request.step]
+        inputs.append(pack_steps(steps))
     return inputs
 
 
@@ -215,6 +219,24 @@ def give(pending: Pending, outputs: Sequence[Tensor]) -> None:
         take(outputs)
     except Exception:  # as in `serving.runtime.pending_calls.hand_over`
         logger.exception("an answer of %s could not be delivered", pending.call.model.name)
+
+
+def take_row(pending: Pending, piece: Piece, answer: BatchResult) -> None:
+    """Give a call of a decoupled model an answer to its row, if it has outputs that no guard refuses."""
+    specs = pending.call.model.spec.outputs
+    if answer.refused:
+        pending.refuse(piece, 0, answer.refused)
+    elif len(answer.outputs) == len(specs):
+        give(pending, scatter(answer.outputs, specs, 0, 1))
+
+
+def rows_of(request: Request, batches: Iterable[RunBatch]) -> Iterator[tuple[RunBatch, int]]:
+    """Yield each batch that has the request, with the number of its row there."""
+    for batch in batches:
+        if batch.model == request.model:
+            for row, piece in enumerate(batch.pieces):
+                if piece.request is request:
+                    yield batch, row
 
 
 def keep_parts(

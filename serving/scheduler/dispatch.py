@@ -256,7 +256,7 @@ def _next_deadline_us(here: SliceQueue, now_us: int) -> int:
     return min(
         (
             next((piece.deadline_us for piece in lane.pieces if piece.deadline_us > now_us), NEVER_US)
-            for lane in here.queue.lanes
+            for lane in here.lanes
         ),
         default=NEVER_US,
     )

@@ -4,11 +4,13 @@ from collections.abc import Mapping, Sequence
 
 from serving.scheduler.accepted import Accepted
 from serving.scheduler.admission import Admission
+from serving.scheduler.cold import ColdStarts
 from serving.scheduler.commands import Answer, Command, RunBatch
 from serving.scheduler.models import ScheduledModel, explain
 from serving.scheduler.pieces import cut
 from serving.scheduler.requests import Piece, Request
-from serving.vocabulary import COMPLETED, DEADLINE_QUEUED, DEADLINE_RUNNING, WORKER_LOST, Outcome
+from serving.scheduler.sequences import Sequences
+from serving.vocabulary import COMPLETED, DEADLINE_QUEUED, DEADLINE_RUNNING, MODEL_ERROR, WORKER_LOST, Outcome
 
 RETRIES = 1
 """Batches that a request may lose with their worker and still be dispatched again: a request that kills
@@ -18,12 +20,17 @@ workers takes at most two of them. One that is known to have ended its worker ta
 class Endings:
     """Over all models of a scheduler."""
 
-    __slots__ = ("_accepted", "_admission", "_models")
+    __slots__ = ("_accepted", "_admission", "_models", "_sequences")
 
     def __init__(
-        self, models: Mapping[str, ScheduledModel], accepted: Accepted, admission: Admission
+        self,
+        models: Mapping[str, ScheduledModel],
+        accepted: Accepted,
+        admission: Admission,
+        sequences: Sequences,
     ) -> None:
         self._models = models
+        self._sequences = sequences
         self._accepted = accepted
         self._admission = admission
 
@@ -33,6 +40,28 @@ class Endings:
         answer = Answer(request, outcome, None, explain(outcome, request, model, now_us))
         answer.retry_us = self._admission.retry_us(outcome, model, request, now_us)
         return answer
+
+    def exclude(self, request: Request) -> Answer | None:
+        """Turn away a request that cannot be of the sequence that it names; None if it can."""
+        model = self._models[request.model]
+        refusal = None if model.book is None else model.book.refusal(request)
+        if refusal is None:
+            return None
+        model.intake.ended(request.rows, refusal[0])
+        return Answer(request, refusal[0], None, refusal[1])
+
+    def follow(self, cold: ColdStarts, now_us: int) -> list[Command]:
+        """End the requests of sequences that are over, or have waited for a slot in vain. Ask for the
+        variants that others wait for."""
+        found: list[Command] = []
+        if now_us >= self._sequences.look_us:
+            for model, variants in self._sequences.look(now_us):
+                found += cold.ask(model, variants, now_us)
+        while self._sequences.stirred:
+            for request, outcome, detail in self._sequences.take_doomed(now_us):
+                if request.id in self._accepted:
+                    found.append(self.end(request, outcome, detail))
+        return found
 
     def complete(self, request: Request, batch: RunBatch, now_us: int) -> Answer:
         """Answer a request with a batch that computed the last of it; the request was accepted until now.
@@ -55,6 +84,8 @@ class Endings:
             model.intake.ended(request.rows, outcome)
         if model.unsettled:
             model.unsettled.pop(request.id, None)
+        if request.sequence:
+            self._sequences.ended(request)
         queue = model.queue
         for piece in request.pieces:
             if piece.lane is not None:
@@ -90,7 +121,8 @@ class Endings:
                 continue
             model = self._models[request.model]
             in_time = model.answer_us(request, now_us) <= request.latest_us
-            if request.lost > RETRIES or not in_time:
+            gone = request.sequence > 0 and outcome is WORKER_LOST  # with what it builds on
+            if request.lost > RETRIES or not in_time or gone:
                 answers.append(self.end(request, outcome, detail))
                 continue
             if request.waiting == 0:
@@ -99,6 +131,26 @@ class Endings:
                 request.waiting += 1
                 part.returned = True
                 model.queue.insert(part)
+        return answers
+
+    def fail(
+        self,
+        batch_id: int,
+        pieces: Sequence[Piece],
+        parts: Sequence[Sequence[Piece]],
+        detail: str,
+        now_us: int,
+    ) -> list[Command]:
+        """Queue the parts of a batch that its model raised on, each to be tried apart; without parts, end the
+        requests of its pieces."""
+        answers: list[Command] = []
+        if not parts:
+            here = [piece.request for piece in pieces if piece.request.id in self._accepted]
+            answers += [self.end(request, MODEL_ERROR, detail) for request in dict.fromkeys(here)]
+        for number, part in enumerate(parts, start=1):
+            for piece in part:
+                piece.apart = 2 * batch_id + number
+            answers += self.retry(part, MODEL_ERROR, detail, now_us)
         return answers
 
     def abandon(self, model: ScheduledModel, detail: str) -> list[Command]:

@@ -26,6 +26,7 @@ class Lane:
         "bucket",
         "closed",
         "declared_us",
+        "home",
         "key",
         "kin",
         "pieces",
@@ -45,6 +46,7 @@ class Lane:
         self.variants = wants[0]
         self.bucket = bucket
         self.declared_us = 0
+        self.home = ""  # the only slice that may run it; "": any
         self._size = 0  # of the largest piece; _LEFT: that one has gone, and no caller has asked since
         self.rows = 0
         self.pieces: list[Piece] = []
@@ -161,11 +163,11 @@ class Queue:
     overload, the slices' worth of time that the model may have; 0 where none is shared out. `allowances`:
     what a row may take of it, by what its lane wants, where there is a choice. `comers`: kept where a choice
     of variants has to think of them. `floor`: the share of what it is
-    entitled to from which the model need not go first."""
+    entitled to from which the model need not go first. `homed`: a lane may have a home."""
 
     __slots__ = (
         "_first_due_us", "_lanes", "_looked", "_sequence", "_used_at_us", "_used_us", "allowances",
-        "backlog", "comers", "fair_share", "floor", "version",
+        "backlog", "comers", "fair_share", "floor", "homed", "version",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -173,6 +175,7 @@ class Queue:
         self._sequence = 0
         self.backlog = QueueLength()
         self.version = 0
+        self.homed = False
         self.fair_share = 0.0
         self.floor = inf
         self.allowances: dict[Wants, Allowance] = {}
@@ -200,7 +203,11 @@ class Queue:
         """Return the other lanes with pieces that may share a batch with this lane's pieces."""
         if lane.kin is None or len(self._lanes) < 2:
             return []
-        return [other for other in self._lanes.values() if other is not lane and other.kin == lane.kin]
+        return [
+            other
+            for other in self._lanes.values()
+            if other is not lane and other.kin == lane.kin and other.home == lane.home
+        ]
 
     @property
     def first_due_us(self) -> int:
@@ -221,6 +228,8 @@ class Queue:
             apart = piece.apart > 0
             lane = self._lanes[key] = Lane(key, wants_of(request), request.bucket, apart, request.kin)
             lane.declared_us = request.declared_us
+            lane.home = request.home
+            self.homed = self.homed or lane.home != ""
         if not piece.sequence:  # it may be cut into as many as it has rows, which keep its place
             piece.sequence = self._sequence + 1
             self._sequence += piece.rows

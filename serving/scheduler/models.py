@@ -13,6 +13,7 @@ from serving.scheduler.mean_rate import MeanRate
 from serving.scheduler.model_counts import ModelCounts
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request, Wants, wants_of
+from serving.scheduler.sequence_book import SequenceBook
 from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import ServedModel
 from serving.vocabulary import (  # fmt: skip
@@ -66,11 +67,11 @@ class ScheduledModel:
     `open`: its accepted requests without an answer. `retired`: it takes no more. `absent`: the variants that
     can be loaded; those of them that are live are so still. `hopeless`: why others cannot be. `unsettled`: by
     id, requests that were split before a replica was there, with how much later each further piece of them is
-    due.
+    due. `book`: its sequences, None if it has none.
     """
 
     __slots__ = (
-        "_alone_us", "_latest", "_least_us", "_plain", "_seen", "_turn", "absent", "bucket", "flows",
+        "_alone_us", "_latest", "_least_us", "_plain", "_seen", "_turn", "absent", "book", "bucket", "flows",
         "forecast", "hopeless", "intake", "open", "outlook", "policy", "queue", "resident", "retired",
         "reviewed_us", "served", "since_us", "slices", "unsettled", "variant_us",
     )  # fmt: skip
@@ -80,6 +81,7 @@ class ScheduledModel:
         self.since_us = since_us
         self.bucket = served.spec.sizes[-1]  # the latest request's
         self.open = 0
+        self.book: SequenceBook | None = None
         self.retired = False
         self.absent: dict[str, ColdVariant] = {}
         self.hopeless: dict[str, str] = {}
@@ -145,6 +147,8 @@ class ScheduledModel:
     def stranded(self) -> list[Request]:
         """Return the waiting requests that nothing can answer, now or after a load."""
         waiting = {piece.request.id: piece.request for lane in self.queue.lanes for piece in lane.pieces}
+        for line in [] if self.book is None else self.book.unplaced.values():
+            waiting.update({sequence.waiting[0].id: sequence.waiting[0] for sequence in line})
         return [
             request
             for request in waiting.values()

@@ -5,6 +5,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from serving.objectives import MOST_ACCURATE
+from serving.sequences import SequenceStep
 from serving.specs import DEFAULT_TENANT
 from serving.vocabulary import NEVER_US
 
@@ -30,6 +31,9 @@ class Request:
     deadline, and after it if the rows are too many for the promise (`pieces.split`). `expires_us` is the
     client's own deadline: it must be answered by then whatever happens. `own_us`: while others wait for its
     answer and need it sooner, when its pieces were due before.
+
+    `step`: what it says of its sequence, None if it stands for itself. `sequence` is the sequence's number in
+    the model's book, `home` the only slice that may run it ("": any), `slot` its place there.
     """
 
     __slots__ = (
@@ -40,6 +44,7 @@ class Request:
         "declared_us",
         "expires_us",
         "filling_us",
+        "home",
         "id",
         "kin",
         "lane_key",
@@ -54,8 +59,11 @@ class Request:
         "pieces",
         "protected",
         "rows",
+        "sequence",
         "size",
+        "slot",
         "started_us",
+        "step",
         "tenant",
         "tier",
         "variants",
@@ -90,6 +98,10 @@ class Request:
         self.lost = 0  # batches that died with their worker while it was in them
         self.filling_us = 0  # what it waited for its first batch to fill, though the slice was free
         self.started_us = 0  # when its first piece was dispatched; 0 while all of it waits
+        self.step: SequenceStep | None = None
+        self.sequence = 0
+        self.home = ""
+        self.slot = -1
 
     def is_vain(self, now_us: int) -> bool:
         """Return whether it declares a time that is longer than it can wait, however quick the model is."""

@@ -28,6 +28,7 @@ from serving.scheduler.models import ScheduledModel
 from serving.scheduler.pieces import settle, shrink, split
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Offered, Request
+from serving.scheduler.sequences import Sequences
 from serving.scheduler.shared_device import SharedDevice
 from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import Limits, ServedModel, TenantSpec
@@ -35,7 +36,6 @@ from serving.vocabulary import (
     CLIENT_GONE,
     DEADLINE_UNMET,
     DRAINING,
-    MODEL_ERROR,
     NEVER_US,
     NO_REPLICA,
     WORKER_LOST,
@@ -66,7 +66,8 @@ class Scheduler:
         self._accepted = Accepted()
         self._dispatch = Dispatch(self._slices, ahead)
         self._admission = Admission(self._models, tenants, limits)
-        self._endings = Endings(self._models, self._accepted, self._admission)
+        self._sequences = Sequences(self._models)
+        self._endings = Endings(self._models, self._accepted, self._admission, self._sequences)
         self._cold = ColdStarts(self._models)
         self._lateness = Lateness()
         self._timed = False  # wake_us is an instant that was asked for ahead
@@ -108,9 +109,10 @@ class Scheduler:
         return {name: model.forecast.rate(now_us) for name, model in self._models.items()}
 
     def busy(self, slice_name: str) -> frozenset[str]:
-        """Return the models with batches in flight on a slice, or rows waiting that it could take."""
+        """Return the models with batches in flight on a slice, rows waiting that it could take, or live
+        sequences there."""
         live = self._slices.get(slice_name)
-        return frozenset() if live is None else live.wanted()
+        return frozenset() if live is None else live.wanted().union(self._sequences.on(slice_name))
 
     def is_idle(self, slice_name: str) -> bool:
         """Return whether a slice has nothing to run and nothing waits for it."""
@@ -120,7 +122,8 @@ class Scheduler:
     def is_quiet(self, slice_name: str, now_us: int) -> bool:
         """Return whether the slice has had nothing to do for QUIET_US: a measurement would delay nothing."""
         live = self._slices.get(slice_name)
-        return live is not None and live.idle and now_us - live.free_since_us >= QUIET_US
+        quiet = live is not None and live.idle and now_us - live.free_since_us >= QUIET_US
+        return quiet and not self._sequences.on(slice_name)
 
     def can_answer(self, model: str, variant: str) -> bool:
         """Return whether a live replica of the variant exists, or will when one is asked for."""
@@ -154,6 +157,8 @@ class Scheduler:
         model.intake.came(request.rows, now_us)
         model.policy.on_arrival(request, now_us)
         model.bucket = request.bucket
+        if request.step is not None and (refusal := self._endings.exclude(request)) is not None:
+            return (refusal,)
         outcome = self._admission.admit(model, request, self._accepted, now_us)
         if self._admission.is_due:
             self._noted_us = now_us
@@ -166,7 +171,10 @@ class Scheduler:
         if request.expires_us < self._due_us:
             # Not before now: decoding may have taken longer than the client gave.
             self._due_us = min(self._due_us, max(request.expires_us, now_us))
-        split(request, model)
+        if request.step is None or not self._sequences.accept(model, request, now_us):
+            split(request, model)
+        else:
+            self._due_us = min(self._due_us, max(self._sequences.look_us, now_us))
         model.queue.backlog.requests += 1
         self._ask_for_plan(model, request.pieces[0].deadline_us, now_us)
         if not model.absent:
@@ -216,7 +224,11 @@ class Scheduler:
         """Cancel a request of a client that left: waiting rows are freed, and rows in flight are computed in
         vain."""
         request = self._accepted.get(request_id)
-        return () if request is None else (self._endings.end(request, CLIENT_GONE),)
+        if request is None:
+            return ()
+        if request.sequence:
+            self._wake_now(0)  # for what it leaves: its slot, and requests behind it
+        return (self._endings.end(request, CLIENT_GONE),)
 
     def wake(self, now_us: int) -> Sequence[Command]:
         """Handle expired deadlines, hung batches, and batches that are due."""
@@ -258,6 +270,8 @@ class Scheduler:
             request.open_pieces -= 1
             if request.open_pieces == 0 and self._accepted.remove(request):
                 answers.append(self._endings.complete(request, batch, now_us))
+            if request.sequence:
+                self._sequences.back(request, now_us)
         return self._plan(answers, now_us)
 
     def row_answered(self, batch_id: int, request_id: int, last: bool, now_us: int) -> Sequence[Command]:
@@ -283,16 +297,15 @@ class Scheduler:
         failures = here.failed(batch) if here is not None else 0
         answers = self._endings.expire(now_us)
         left = [piece for piece in batch.pieces if piece.request.id in self._accepted]
-        parts = halves(left, failures) if len(batch.pieces) > 1 else []
-        if not parts:
-            for piece in left:
-                if piece.request.id in self._accepted:
-                    answers.append(self._endings.end(piece.request, MODEL_ERROR, detail))
-        for number, part in enumerate(parts, start=1):
-            for piece in part:
-                piece.apart = 2 * batch.id + number
-            answers += self._endings.retry(part, MODEL_ERROR, detail, now_us)
+        parts = []
+        if len(batch.pieces) > 1 and self._sequences.may_repeat(batch.model, batch.pieces[0].request):
+            parts = halves(left, failures)
+        answers += self._endings.fail(batch.id, left, parts, detail, now_us)
+        if parts:
             self._cold.look_us = now_us  # its replica may be gone
+        for piece in batch.pieces:
+            if piece.lane is None:  # it is not tried again
+                self._sequences.back(piece.request, now_us)
         return self._plan(answers, now_us)
 
     def replica_up(self, slice_name: str, model: str, replica: Replica, now_us: int) -> Sequence[Command]:
@@ -312,6 +325,7 @@ class Scheduler:
         owner.absent.pop(replica.variant, None)
         flags = here.put(replica)
         live.fit()
+        self._sequences.up(owner, slice_name, replica.variant, replica.id, now_us)
         if owner.unsettled:
             settle(owner)
         self._admission.regroup()
@@ -332,6 +346,7 @@ class Scheduler:
         if not here.replicas:
             del live.queues[model]
         owner.leave(live, [gone], last=not here.replicas)
+        self._sequences.down(owner, slice_name, variant, detail, now_us)
         live.fit()
         self._admission.regroup()
         self._cold.look_us = now_us
@@ -352,6 +367,8 @@ class Scheduler:
                 request.lost += RETRIES + 1 if blamed else 1
         for name, here in live.queues.items():
             self._models[name].leave(live, here.replicas.values(), last=True)
+            for variant in here.replicas:
+                self._sequences.down(self._models[name], slice_name, variant, detail, now_us, dead=True)
         self._admission.regroup()
         self._cold.look_us = now_us
         answers = self._endings.expire(now_us)
@@ -373,6 +390,7 @@ class Scheduler:
             model = self._models[served.name] = ScheduledModel(served, now_us)
         elif model.serve(served):
             shrink(model)
+        self._sequences.serve(model)
         model.forecast.begin(now_us)
         self._admission.regroup()
         return self._plan(self._endings.expire(now_us), now_us)
@@ -386,6 +404,7 @@ class Scheduler:
         where it is unknown."""
         self._models[model].check_over()
         del self._models[model]
+        self._sequences.forget(model)
         self._admission.regroup()
 
     def cold(
@@ -406,6 +425,11 @@ class Scheduler:
         cannot wait so long."""
         self._cold.expect(self._models[model], variant, ready_us, now_us)
         return self._plan(self._endings.expire(now_us), now_us)
+
+    def close_place(self, slice_name: str, model: str, variant: str) -> int:
+        """Let a replica take no new sequence, as it is to go. Return how many it has."""
+        owner = self._models.get(model)
+        return 0 if owner is None else self._sequences.close(owner, slice_name, variant)
 
     def hold(self, slice_name: str) -> None:
         """Hold the slice for a measurement: no batch starts until `release`."""
@@ -460,10 +484,13 @@ class Scheduler:
             given_up.append(self._endings.shed(request, DEADLINE_UNMET, now_us))
             return True
 
+        if self._sequences.is_due(now_us):
+            answers = [*answers, *self._endings.follow(self._cold, now_us)]
         if now_us >= self._cold.look_us:
             answers = [*answers, *self._cold.look(give_up, now_us)]
         batches, wake_us = self._dispatch.plan(give_up, now_us)
         wake_us = min(min(wake_us, self._accepted.next_expiry_us), self._cold.look_us)  # of two mypyc makes C
+        wake_us = min(wake_us, now_us if self._sequences.stirred else self._sequences.look_us)
         for live in self._slices.values():
             if live.doubt_us < wake_us:
                 wake_us = live.doubt_us

@@ -102,7 +102,8 @@ class SliceQueue:
 
     @property
     def lanes(self) -> Iterable[Lane]:
-        return self.queue.lanes
+        lanes = self.queue.lanes
+        return [each for each in lanes if each.home in ("", self._live.name)] if self.queue.homed else lanes
 
     @property
     def slice(self) -> str:
@@ -165,6 +166,8 @@ class SliceQueue:
     def elsewhere_us(self, now_us: int, slices: int = 1) -> int:
         """Return when that number of other slices of the model are free, as far as can be told; NEVER_US if
         it has fewer."""
+        if self.queue.homed:
+            return NEVER_US
         others = [live.free_us(now_us) for live in self._slices if live is not self._live and not live.holds]
         if slices == 1:
             return min(others, default=NEVER_US)

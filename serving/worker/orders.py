@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 import orjson
 
+from serving.sequences import SequenceSpec, pack_spec, unpack_spec
 from serving.specs import Guard, ModelSpec, ParameterValue, SizeHint, TensorSpec
 from serving.worker.batches import MESSAGE_CHARS_MAX
 from serving.worker.wire import Frame, FrameKind, ProtocolError, pack_frame
@@ -27,7 +28,7 @@ class LoadOrder:
     model's files are at the moment; the folder's code is executed once for each. `deterministic`: the variant
     says that it is. `batch_max`: the most rows of a batch; `compile`: how it runs on a GPU. `hint`: by
     what the size of a row is known without the model, None if it has no sizes. `decoupled`: a row has any
-    number of answers.
+    number of answers. `sequence`: None for a model without sequences.
     """
 
     replica: int
@@ -45,6 +46,7 @@ class LoadOrder:
     compile: str = "none"
     hint: SizeHint | None = None
     decoupled: bool = False
+    sequence: SequenceSpec | None = None
 
     @classmethod
     def of(cls, replica: int, model: ModelSpec, variant: str, revision: str = "") -> "LoadOrder":
@@ -55,7 +57,7 @@ class LoadOrder:
             chosen.artifact.resolve() if chosen.artifact else None,
             chosen.options, model.inputs, model.outputs, (model.sizes[0], model.sizes[-1]), revision,
             chosen.deterministic, model.batch_max, chosen.compile,
-            model.size_hint, model.decoupled,
+            model.size_hint, model.decoupled, model.sequence,
         )  # fmt: skip
 
 
@@ -149,6 +151,7 @@ def pack_load(order: LoadOrder) -> bytes:
                 "compile": order.compile,
                 "hint": order.hint and (order.hint.input, order.hint.buckets, order.hint.unit),
                 "decoupled": order.decoupled,
+                "sequence": pack_spec(order.sequence),
             }
         ),
     )
@@ -169,7 +172,7 @@ def unpack_load(frame: Frame) -> LoadOrder:
             (int(smallest), int(largest)), _field(found, "revision", str),
             _field(found, "deterministic", bool), _field(found, "batch_max", int),
             _field(found, "compile", str),
-            hint, _field(found, "decoupled", bool),
+            hint, _field(found, "decoupled", bool), unpack_spec(found["sequence"]),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"a LOAD frame cannot be read: {error!r}") from None

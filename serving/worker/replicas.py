@@ -19,6 +19,7 @@ from serving.worker.memory import Memory
 from serving.worker.orders import Loaded, LoadOrder, MeasuredBatches, MeasureOrder
 from serving.worker.repeats import CopiedOutput, difference, kept
 from serving.worker.samples import make_sample, warm_rows
+from serving.worker.sequences import SequenceModel
 from serving.worker.streaming import Answered, Gone, answers_of, run_alone
 from serving.worker.yardstick import Yardstick
 
@@ -69,6 +70,11 @@ class LoadedReplica:
         """Return the answers of a decoupled model as it gives them; see `streaming.answers_of`."""
         rows = len(next(iter(inputs.values())))
         return answers_of(cast(DecoupledModel, self._model).stream(inputs, parameters), rows, gone)
+
+    def keep(self) -> None:
+        """Keep what the latest batch left for its sequences, as the answer is complete."""
+        if isinstance(self._model, SequenceModel):
+            self._model.keep()
 
     @property
     def launches(self) -> bool:
@@ -210,7 +216,7 @@ def load_replica(
         backend.prepare(order)
         garbage.freeze_imports()  # before there is a model
         import_bytes = growth.imported()
-        replica = LoadedReplica(order, backend.load(order), garbage.freezes)
+        replica = LoadedReplica(order, _with_sequences(backend.load(order), order), garbage.freezes)
         garbage.freeze_imports()
         loaded_ns = time.perf_counter_ns()
         differs = replica.warm_up() if in_turn is None else _warm_in_turn(backend, replica, in_turn)
@@ -218,6 +224,15 @@ def load_replica(
         load_us = (time.perf_counter_ns() - started_ns) // 1000
         memory_bytes = growth.loaded()
     return replica, Loaded(order.replica, load_us, memory_bytes, warm_us, import_bytes, differs)
+
+
+def _with_sequences(model: LoadedModel, order: LoadOrder) -> LoadedModel:
+    """Return the model as batches run on it: with control inputs and state, if it has sequences."""
+    if order.sequence is None:
+        return model
+    if isinstance(model, TensorModel):
+        raise TensorError("a model with sequences has predict; got one with predict_device")
+    return SequenceModel(model, order.sequence)
 
 
 def _warm_in_turn(backend: Backend, replica: LoadedReplica, in_turn: InTurn) -> str:

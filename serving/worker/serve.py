@@ -39,6 +39,7 @@ from serving.worker.orders import (
 from serving.worker.output import SPEAKING
 from serving.worker.raising import Tracebacks
 from serving.worker.replicas import MODEL_ERRORS, InTurn, LoadedReplica, describe, describe_to_client
+from serving.worker.sequences import STEPS
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 from serving.worker.streaming import RowSender
 from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
@@ -138,9 +139,15 @@ class WorkerLoop:
         SPEAKING.model = replica.order.model
         if replica.order.decoupled:
             return self._stream(order, replica)
-        inputs = decode_inputs(replica.order.inputs, order.inputs, order.rows, order.payload)
+        specs = replica.order.inputs
+        if replica.order.sequence is not None and len(order.inputs) > len(specs):
+            specs = (*specs, STEPS)
+        inputs = decode_inputs(specs, order.inputs, order.rows, order.payload)
         found, compute_us = replica.predict(inputs, order.parameters)
-        return self._packed(order, replica.order, found, (compute_us, replica.ended_us, replica.padded_size))
+        took = (compute_us, replica.ended_us, replica.padded_size)
+        buffers = self._packed(order, replica.order, found, took)
+        replica.keep()
+        return buffers
 
     def _stream(self, order: RunOrder, replica: LoadedReplica) -> list[Buffer]:
         """Send the answers of a decoupled model's batch, and return the frame that ends it."""

@@ -40,6 +40,8 @@ async def test_the_server_states_its_name_and_only_extensions_that_it_serves(
             "model_repository",
             "model_repository(unload_dependents)",
             "parameters",
+            "sequence",
+            "sequence(string_id)",
             "statistics",
         ],
     }

@@ -29,6 +29,7 @@ CODES = {
     "deadline_unmet": (504, "DEADLINE_EXCEEDED", True),
     "worker_lost": (503, "UNAVAILABLE", False),
     "model_error": (500, "INTERNAL", False),
+    "sequence_lost": (409, "ABORTED", False),
     "client_gone": (499, "CANCELLED", False),
 }
 """HTTP status, gRPC code, and whether the client is told when to come back."""

@@ -8,6 +8,7 @@ import promql_parser
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from router.sequence_status import SequenceStatus
 from router.telemetry import AuthPresent, ConditionPresent, Present, RedisPresent, ScalePresent, Telemetry
 from router.telemetry.condition import TlsPresent
 from serving.policy.device_health import GpuReading
@@ -19,6 +20,9 @@ from tests.builders import model_spec, served
 from tests.router.happenings import end, reply, request, run, text
 
 DOCS = Path(__file__).parents[2] / "docs"
+SEQUENCES: SequenceStatus = {
+    "strategy": "direct", "slots": 2, "live": 1, "waiting": 1, "started": 3, "ended": 1, "idle": 0, "lost": 0,
+}  # fmt: skip
 Metric = tuple[str, frozenset[str]]
 """Its kind and labels."""
 
@@ -80,6 +84,7 @@ def everything() -> Telemetry:
             turned_out={"rest": (1, 1)},
             edges={"grpc": (True, 1)},
             isolation={"a": (1, True)},
+            sequences={"a": SEQUENCES},
             auth=AuthPresent(1, True, {"missing": 1}),
             rehearsed={"s": False},
             tls=TlsPresent({"done": 1}, 0, 1e9, True),

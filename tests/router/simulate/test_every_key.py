@@ -93,17 +93,20 @@ def test_what_the_page_calls_announced_is_named_in_the_first_line(simulate: Simu
     firsts = {
         key.split(".")[0] if key.startswith("cache") else ".".join(key.split(".")[:2]) for key in announced
     }
-    assert firsts == {"cache", "models.cache", "models.selection", "models.isolate", "slices.spot"}
+    told = {"cache", "models.cache", "models.selection", "models.isolate", "models.path", "slices.spot"}
+    assert firsts == told
     lent = GATEWAY.replace("cores: 1", "cores: 1, spot: true") + "cache:\n"
     lent = lent.replace("default_variant: linear}", "default_variant: linear, isolate: always}")
     (home / "lent.yaml").write_text(lent)
-    ended = simulate("--rate", "digits=5", config="lent.yaml")
+    with (home / "models" / "minilm" / "model.yaml").open("a") as spec:
+        spec.write("sequence: {strategy: oldest}\n")
+    ended = simulate("--rate", "digits=5", "--rate", "minilm=1", config="lent.yaml")
     assert ended.exit_code == 0, ended.output
     first = " ".join(ended.stdout.split("Batches take")[0].split())
     assert first == (
-        "Not simulated: cache of digits: every request is computed; isolate of digits: models of a slice "
-        "share one process, and compute in turn; spot of cpu-a: none is taken away "
-        "(--spot has it so)."
+        "Not simulated: cache of digits: every request is computed; sequences of minilm: each request stands "
+        "for itself; isolate of digits: models of a slice share one process, and compute in turn; "
+        "spot of cpu-a: none is taken away (--spot has it so)."
     )
 
 
