@@ -23,8 +23,9 @@ from router.bulk.pool import Bulk
 from router.example import example_body
 from router.explanation import separate
 from router.infer import InferRoute
-from router.oip import EXTENSIONS, PLATFORM, ReadStatistics, find_model
+from router.oip import PLATFORM, ReadStatistics, extensions, find_model
 from router.outcomes import INTERNAL_ERROR
+from router.regions.registry import regions_of
 from router.rest import plain_error, render_error
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
@@ -116,7 +117,7 @@ def _add_server(app: FastAPI, serving: Serving, name: str, version: str) -> None
     @app.get("/v2", tags=["metadata"])
     async def server_metadata() -> Json:
         """Return the server's name and version, and the protocol extensions that it serves."""
-        return {"name": name, "version": version, "extensions": list(EXTENSIONS)}
+        return {"name": name, "version": version, "extensions": list(extensions(regions_of(app)))}
 
     @app.get("/v2/models", tags=["metadata"])
     async def models(request: Request) -> Json:

@@ -32,6 +32,7 @@ from router.logs import lines_dropped
 from router.operations.notices import slices_of
 from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
+from router.regions.registry import open_registry
 from router.replanning import Replanning
 from router.rpc import RpcServer
 from router.rpcs import RPC_SERVERS
@@ -41,7 +42,7 @@ from router.settings.admin import AdminSettings
 from router.settings.gateway import ServerSettings
 from router.settings.keys import KeySpec
 from router.settings.memory import free_memory_bytes
-from router.sharedmemory import add_shared_memory, shared_memory_methods
+from router.sharedmemory import offer_shared_memory
 from router.status import MoveStatus, ReplicaBody, SliceStatus, Status, describe
 from router.telemetry import (
     AuthPresent,
@@ -132,6 +133,7 @@ class GatewayServer:
     def _make_edges(self, server: ServerSettings, limits: Limits, selecting: SelectingServing) -> None:
         """Make the servers, the routes that they offer, and the watch over them."""
         release, statistics = version("penstock"), self._telemetry.statistics
+        regions = open_registry(server.client_shm, limits, self._bulk, lambda: self._rest.account.refusal())
         app = create_app(
             self.serving,
             statistics,
@@ -141,7 +143,6 @@ class GatewayServer:
             why_dead=lambda: self.edges.why_dead,
         )
         add_feedback(app, selecting)
-        add_shared_memory(app)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
         self._changes = ChangeGuard(self._settings.admin, server.host)
@@ -153,7 +154,7 @@ class GatewayServer:
         self._count_memory()
         self._rpc.use(self._bulk)
         self.operations.offer(app, self._rpc, self._changes)
-        self._rpc.offer(shared_memory_methods())
+        offer_shared_memory(app, self._rest, self._rpc, regions)
         self.operations.repository.configure = self._configure
         offer_extensions(app, self._rpc, self._changes, self.serving, self._configure)
         self._changes.stand_before(app)
@@ -484,8 +485,7 @@ def _kind(spec: SliceSpec) -> str:
 
 
 def _share(cache: CachedServing, spec: CacheSpec, epoch_us: int) -> RedisTier | None:
-    """Return the tier through which the cache shares answers with other gateways; None where there is
-    none."""
+    """Return the tier through which the cache shares answers with other gateways, if there is one."""
     if spec.redis is None:
         return None
     tier = RedisTier(spec.redis, spec.ttl_us, cache.models, epoch_us)

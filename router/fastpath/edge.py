@@ -15,6 +15,7 @@ from router.fastpath.paths import InferPaths
 from router.fastpath.places import Places
 from router.fastpath.sweep import IdleSweep
 from router.fastpath.turns import ENDS_A_TURN, READS_A_TURN, Turns
+from router.regions.registry import Regions
 from serving.ports import Reply, Serving
 from serving.specs import Limits, ServedModel
 
@@ -23,7 +24,8 @@ class FastEdge:
     """One per server. `closed` is set while it has no connection; `direct` False leaves every request
     to the ASGI application (the contract tests compare both ways). `access`: takes a line of the access log
     for each answer, as `router.access.say_access`; None where there is none. `bulk` reads and writes what is
-    large. `guard`: None where no caller needs a key."""
+    large. `guard`: None where no caller needs a key. `regions`: of clients' shared memory, None where none is
+    served."""
 
     def __init__(self, serving: Serving, limits: Limits, state: ServerState, *, direct: bool = True) -> None:
         self.serving = serving
@@ -36,6 +38,7 @@ class FastEdge:
         self.access: Callable[[object, str, int, int, int], None] | None = None
         self.bulk = Bulk(limits)
         self.guard: KeyGuard | None = None
+        self.regions: Regions | None = None
         self.account = Account(limits)
         self.places = Places(limits, lambda: asyncio.get_running_loop().time())
         self._written: list[tuple[str, Reply, int]] = []  # in this turn of the event loop

@@ -6,7 +6,7 @@ Units are in the keys, so a number never changes its meaning.
 from collections.abc import Callable, Collection
 from typing import Annotated
 
-from pydantic import Field, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from router.settings.problems import fault, shown, unknown_name
@@ -18,6 +18,19 @@ FAULT = "fault"
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 HOUR_MS = HOUR_S * 1000
+
+
+class Keys(BaseModel):
+    """A mapping with known keys. A key without a value counts as not given."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _omit_empty(cls, section: object) -> object:
+        if not isinstance(section, dict):
+            return section
+        return {k: v for k, v in section.items() if v is not None or k not in cls.model_fields}
 
 
 def refuse(message: str) -> PydanticCustomError:

@@ -6,14 +6,16 @@ values are built.
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, PlainValidator
 
+from router.settings.client_shm import ClientShmKey
 from router.settings.fields import (
     DAY_S,
     HOUR_MS,
     Count,
     DeviceText,
     Fraction,
+    Keys,
     Kilobytes,
     Megabytes,
     Name,
@@ -62,17 +64,8 @@ ONLY_VARIANT = "default"
 _BATCHING = BatchingSpec()
 
 
-class Section(BaseModel):
-    """A mapping with known keys. A key without a value counts as not given."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _omit_empty(cls, section: object) -> object:
-        if not isinstance(section, dict):
-            return section
-        return {k: v for k, v in section.items() if v is not None or k not in cls.model_fields}
+class Section(Keys, BaseModel):  # the second so that linters know it
+    """A mapping with known keys."""
 
 
 def _check_variants(value: object) -> object:
@@ -177,6 +170,7 @@ class ServerSection(Section):
     metrics_port: Port | None = None
     triton_metrics: bool | None = None
     grpc: Literal["ngh2", "grpcio"] | None = None
+    client_shm: ClientShmKey = None
 
 
 class AdminSection(Section):

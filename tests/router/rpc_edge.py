@@ -15,8 +15,11 @@ from tritonclient.grpc import service_pb2
 
 from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
+from router.regions.registry import open_registry
 from router.rpc import SERVICE
 from router.rpcs import RPC_SERVERS
+from router.settings.client_shm import ClientShm
+from router.sharedmemory import shared_memory_methods
 from router.telemetry import Telemetry
 from serving.ports import Call, Reply
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
@@ -101,10 +104,15 @@ class Core:
 class Edge:
     """A running server with its core."""
 
-    def __init__(self, core: Core, limits: Limits) -> None:
+    def __init__(self, core: Core, limits: Limits, shm: ClientShm | None = None) -> None:
         self.core = core
         statistics = core.telemetry.statistics
         self.server = RPC_SERVERS[Chosen.server](core, "penstock", "1.2.3", limits, "127.0.0.1", statistics)
+        self.bulk = Bulk(limits)
+        self.regions = open_registry(shm, limits, self.bulk, lambda: self.server.calls.account.refusal())
+        self.server.offer(shared_memory_methods(self.regions))
+        if self.regions is not None:
+            self.server.share(self.regions)
         self.address = ""
 
     async def infer(self, request: Any, **options: Any) -> Any:
@@ -131,8 +139,9 @@ async def serve(
     access: bool = False,
     bulk: Bulk | None = None,
     guard: KeyGuard | None = None,
+    shm: ClientShm | None = None,
 ) -> AsyncIterator[Edge]:
-    edge = Edge(core or Core(), limits or Limits())
+    edge = Edge(core or Core(), limits or Limits(), shm)
     if bulk is not None:
         edge.server.use(bulk)
     if guard is not None:

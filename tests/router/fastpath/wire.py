@@ -15,6 +15,9 @@ from router.app import create_app
 from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
 from router.fastpath import RestServer, create_server
+from router.regions.registry import open_registry
+from router.settings.client_shm import ClientShm
+from router.sharedmemory import add_shared_memory
 from serving.specs import Limits
 from tests.router.fakes import FakeServing
 
@@ -48,9 +51,11 @@ class Running:
         access: bool = False,
         processes: int = 0,
         guard: KeyGuard | None = None,
+        shm: ClientShm | None = None,
     ) -> None:
         self.serving = FakeServing()
         self.bulk = Bulk(limits)
+        self.regions = open_registry(shm, limits, self.bulk, lambda: self.server.account.refusal())
         self._access = access
         self._guard = guard
         self._limits = limits
@@ -64,8 +69,11 @@ class Running:
     def _start(self) -> tuple[RestServer, int]:
         statistics = self.serving.telemetry.statistics
         app = create_app(self.serving, statistics, name="penstock", version="0.1.0", bulk=self.bulk)
+        add_shared_memory(app, self.regions)
         server = create_server(self.serving, app, "127.0.0.1", 0, self._limits, direct=self.direct)
         server.use(self.bulk)
+        if self.regions is not None:
+            server.share(self.regions)
         if self._guard is not None:
             server.ask_for_keys(self._guard)
         if self._access:
