@@ -101,6 +101,15 @@ def refuse_disabled(place: Place) -> NoReturn:
     )
 
 
+def placed_inputs(places: Sequence[Place | None]) -> list[tuple[int, Place]]:
+    """Return which inputs of the spec lie in the client's memory, and where; `places` has one for each."""
+    found: list[tuple[int, Place]] = []
+    for index, place in enumerate(places):
+        if place is not None:
+            found.append((index, place))
+    return found
+
+
 def fill(tensors: Sequence[Tensor], placed: Sequence[tuple[int, Place]], memory: Memory | None) -> None:
     """Give the tensors with these indices their data."""
     if memory is None:

@@ -26,6 +26,7 @@ from router.tensors.places import (
     Place,
     fill,
     place_parameters,
+    placed_inputs,
     read_place,
     refused_classes,
 )
@@ -217,7 +218,7 @@ def decode(
         _wanted(request, model, limits),
         read(parameters, model),
     )
-    placed = [(index, lies) for index, at in enumerate(order) if (lies := places[at]) is not None]
+    placed = placed_inputs([places[at] for at in order])
     if placed:
         fill(tensors, placed, memory)
     decoded = heading.complete(tensors, memory)

@@ -16,7 +16,7 @@ from router.tensors.errors import bad_input, too_large
 from router.tensors.heading import Heading
 from router.tensors.nesting import booleans_possible, flatten
 from router.tensors.parameters import read
-from router.tensors.places import Memory, Place, fill, place_parameters
+from router.tensors.places import Memory, Place, fill, place_parameters, placed_inputs
 from router.tensors.recent import Recent
 from router.tensors.wording import written
 from serving.ports import Reply
@@ -225,7 +225,7 @@ def _decode_parsed(
         fields.wanted(document, model, limits),
         read(parameters, model),
     )
-    placed = _placed(inputs, order)
+    placed = placed_inputs([inputs[at].place for at in order])
     if all(entry.binary_bytes is not None or entry.place is not None for entry in inputs):
         pieces = [
             (claims[place], ends[place] - (inputs[place].binary_bytes or 0), ends[place]) for place in order
@@ -244,16 +244,6 @@ def _decode_parsed(
     if placed:
         fill(tensors, placed, memory)
     return heading.complete(tensors, memory)
-
-
-def _placed(inputs: list[fields.Input], order: list[int]) -> list[tuple[int, Place]]:
-    """Return which inputs of the spec lie in the client's memory, and where."""
-    found: list[tuple[int, Place]] = []
-    for index, at in enumerate(order):
-        place = inputs[at].place
-        if place is not None:
-            found.append((index, place))
-    return found
 
 
 def _json_length(body: Buffer, stated: int | None) -> int:
