@@ -235,6 +235,7 @@ def describe(model: ServedModel) -> Json:
             "slo_ms": model.slo_us / 1000,
             "batch_max": spec.batch_max,
             "default_variant": model.answering_variant,
+            "optional_inputs": [tensor.name for tensor in spec.inputs if tensor.optional],
             "accuracy_metric": spec.accuracy_metric,
             "variants": _describe_variants(spec, model.variants),
             "objective": _describe_objective(model.own),

@@ -53,6 +53,7 @@ class TensorSpec:
 
     The first dimension is the batch dimension and always -1. `guard`: the values that penstock.yaml allows
     for an output. `labels`: of an output, only for people; tensors that differ in nothing else are equal.
+    `optional`: a request may leave the input out. The first input is never optional.
     """
 
     name: str
@@ -60,6 +61,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     guard: Guard | None = None
     labels: Labels | None = field(default=None, compare=False)
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

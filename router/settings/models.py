@@ -94,7 +94,15 @@ def _check_distinct(
 def _check_tensors(findings: Findings, model: ModelFile) -> None:
     _check_distinct(findings, ("inputs",), model.inputs)
     _check_distinct(findings, ("outputs",), model.outputs)
+    if model.inputs[0].optional:
+        expected = "expected an input first that every request has: it says how many rows there are"
+        findings.add(("inputs", 0, "optional"), f"the first input is optional; {expected}")
     if model.size_hint is None:
+        return
+    optional = [tensor.name for tensor in model.inputs if tensor.optional]
+    if model.size_hint.input in optional:
+        message = f"{shown(model.size_hint.input)} is optional; expected an input that every request has"
+        findings.add(("size_hint", "input"), message)
         return
     inputs = {tensor.name: tensor.datatype for tensor in model.inputs}
     name = model.size_hint.input
@@ -217,7 +225,7 @@ def _spec(
     return ModelSpec(
         name=model.name,
         folder=folder,
-        inputs=tuple(map(_tensor, model.inputs)),
+        inputs=tuple(replace(_tensor(each), optional=each.optional) for each in model.inputs),
         outputs=tuple(map(_tensor, model.outputs)),
         variants=tuple(_variant(each, model, folder, accuracy) for each in model.variants),
         default_variant=model.default_variant or model.variants[0].name,

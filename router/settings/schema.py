@@ -425,6 +425,12 @@ class TensorSection(Section):
     shape: Annotated[list[int], AfterValidator(_check_shape)]
 
 
+class InputSection(TensorSection):
+    """An input; a request may leave out an optional one."""
+
+    optional: bool = False
+
+
 class OutputSection(TensorSection):
     """An output; its labels are a list, or a file in the model's folder."""
 
@@ -479,7 +485,7 @@ class ModelFile(Section):
 
     name: Name
     description: str = ""
-    inputs: Annotated[list[TensorSection], Field(min_length=1)]
+    inputs: Annotated[list[InputSection], Field(min_length=1)]
     outputs: Annotated[list[OutputSection], Field(min_length=1)]
     batch_max: Annotated[int, Field(ge=1, le=65536)]
     slo_ms: SloMs | None = None

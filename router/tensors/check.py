@@ -9,23 +9,24 @@ from math import prod
 from router.tensors.errors import RequestError, bad_input, too_large
 from router.tensors.wording import listed, quoted, suggestion, written
 from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec
-from serving.tensor import ANY, DATATYPES, ITEM_BYTES
+from serving.tensor import ABSENT, ANY, DATATYPES, ITEM_BYTES
 
 
 class ClaimedInput:
-    """What a client says that an input is."""
+    """What a client says that an input is. `absent`: the client leaves it out."""
 
-    __slots__ = ("datatype", "name", "shape")
+    __slots__ = ("absent", "datatype", "name", "shape")
 
-    def __init__(self, name: str, datatype: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, name: str, datatype: str, shape: tuple[int, ...], absent: bool = False) -> None:
         self.name = name
         self.datatype = datatype
         self.shape = shape
+        self.absent = absent
 
     @property
     def data_bytes(self) -> int:
         """Exact bytes of the data; for BYTES the least that its elements' lengths take."""
-        return prod(self.shape) * (ITEM_BYTES[self.datatype] or 4)
+        return 0 if self.absent else prod(self.shape) * (ITEM_BYTES[self.datatype] or 4)
 
 
 def arrange(model: ServedModel, claims: Sequence[ClaimedInput], limits: Limits) -> list[int]:
@@ -56,6 +57,16 @@ def arrange(model: ServedModel, claims: Sequence[ClaimedInput], limits: Limits) 
                 f"at most {limits.bytes_count} are accepted (limits.bytes_count)"
             )
     return order
+
+
+def left_out(model: ServedModel, claims: Sequence[ClaimedInput]) -> list[ClaimedInput]:
+    """Return a claim for each optional input that the request leaves out: of its rows, and without data."""
+    optional = [tensor.name for tensor in model.spec.inputs if tensor.optional]
+    if not optional:
+        return []
+    given = [claim.name for claim in claims]
+    rows = claims[0].shape[:1] if claims else ()
+    return [ClaimedInput(name, ABSENT, rows, absent=True) for name in optional if name not in given]
 
 
 def find_outputs(model: ServedModel, names: Sequence[str]) -> list[int]:
@@ -102,6 +113,8 @@ def _missing(tensors: Sequence[TensorSpec], spec: ModelSpec) -> RequestError:
 
 
 def _fits(claim: ClaimedInput, tensor: TensorSpec, spec: ModelSpec) -> None:
+    if claim.absent:
+        return
     expected = DATATYPES if tensor.datatype == ANY else (tensor.datatype,)
     if claim.datatype not in expected:
         hint = suggestion(claim.datatype, DATATYPES) if claim.datatype not in DATATYPES else ""
@@ -133,6 +146,8 @@ def _rows(claims: Sequence[ClaimedInput], limits: Limits) -> None:
     first = claims[0]
     rows = first.shape[0]
     for claim in claims:
+        if claim.absent:
+            continue
         if claim.shape[0] == 0:
             raise bad_input(
                 f"input '{claim.name}': shape {written(claim.shape)} has no rows; send at least one"

@@ -11,7 +11,7 @@ from typing import Any  # the generated protobuf classes carry no types
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2
 
-from router.tensors.check import ClaimedInput, arrange, check_count, check_size, find_outputs
+from router.tensors.check import ClaimedInput, arrange, check_count, check_size, find_outputs, left_out
 from router.tensors.classes import PARAMETER as CLASSES
 from router.tensors.classes import classify, read_classes
 from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
@@ -157,7 +157,7 @@ def unfold(message: bytes, model: ServedModel, limits: Limits) -> bytes:
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
     claims = [ClaimedInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
-    arrange(model, claims, limits)
+    arrange(model, [*claims, *left_out(model, claims)], limits)
     places = [_place_of(entry) for entry in inputs]
     if raw:
         _only_raw(inputs, raw, places)
@@ -197,12 +197,20 @@ def decode(
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
     claims = [ClaimedInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
+    claims += left_out(model, claims)
     order = arrange(model, claims, limits)
     places = [_place_of(entry) for entry in inputs]
     at_raw = _only_raw(inputs, raw, places) if raw else []
+    says_little = all(lies or not entry.parameters for lies, entry in zip(places, inputs, strict=True))
+    lacking = len(claims) - len(inputs)
+    places += [None] * lacking
+    at_raw += [-1] * lacking
     tensors: list[Tensor] = []
     for at in order:
         claim, lies = claims[at], places[at]
+        if claim.absent:
+            tensors.append(Tensor(claim.name, claim.datatype, claim.shape, b""))
+            continue
         data = b"" if lies else raw[at_raw[at]] if raw else _typed(claim, inputs[at].contents)
         size = lies.size if lies else len(data)
         check_size(claim, size, limits)
@@ -222,7 +230,6 @@ def decode(
     if placed:
         fill(tensors, placed, memory)
     decoded = heading.complete(tensors, memory)
-    says_little = all(lies or not entry.parameters for lies, entry in zip(places, inputs, strict=True))
     if key is not None and says_little and (raw or len(placed) == len(inputs)):
         pieces = [(claims[at], at_raw[at] if raw else -1) for at in order]
         _PLANS.put(key, Plan(heading, model, pieces, placed, limits))

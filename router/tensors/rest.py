@@ -8,7 +8,7 @@ body are which tensor. Tensors are slices of the body, which must not change aft
 import orjson
 
 from router.tensors import fields
-from router.tensors.check import ClaimedInput, arrange, check_size
+from router.tensors.check import ClaimedInput, arrange, check_size, left_out
 from router.tensors.classes import classify
 from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
 from router.tensors.elements import list_elements, one_element, pack_elements
@@ -116,7 +116,7 @@ def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Li
     fields.check_model(document, model)
     inputs = fields.inputs(document, limits)
     claims = [entry.claim for entry in inputs]
-    arrange(model, claims, limits)
+    arrange(model, [*claims, *left_out(model, claims)], limits)
     ends = _ends(inputs, json_length, len(body), limits)
     booleans = booleans_possible(text)
     entries: list[dict[str, object]] = []
@@ -214,6 +214,7 @@ def _decode_parsed(
     document = fields.parse(text, limits)
     fields.check_model(document, model)
     inputs = fields.inputs(document, limits)
+    inputs += [fields.Input(claim, None, 0) for claim in left_out(model, [each.claim for each in inputs])]
     claims = [entry.claim for entry in inputs]
     order = arrange(model, claims, limits)
     ends = _ends(inputs, json_length, len(body), limits)

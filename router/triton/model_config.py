@@ -31,7 +31,12 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
     )
     config.version_policy.latest.num_versions = 1
     for tensor in spec.inputs:
-        config.input.add(name=tensor.name, data_type=_data_type(tensor), dims=tensor.shape[1:])
+        config.input.add(
+            name=tensor.name,
+            data_type=_data_type(tensor),
+            dims=tensor.shape[1:],
+            optional=tensor.optional,
+        )
     for tensor in spec.outputs:
         config.output.add(
             name=tensor.name,

@@ -54,6 +54,9 @@ def test_tensors_are_stated_without_their_batch_in_triton_s_words() -> None:
     assert config["model_transaction_policy"] == {"decoupled": False}
     assert config["version_policy"] == {"latest": {"num_versions": 1}}
     assert configured(IDENTITY)["input"][0]["data_type"] == "TYPE_INVALID"
+    inputs = (SIMPLE.spec.inputs[0], replace(SIMPLE.spec.inputs[1], optional=True))
+    lenient = replace(SIMPLE, spec=replace(SIMPLE.spec, inputs=inputs))
+    assert [each["optional"] for each in configured(lenient)["input"]] == [False, True]
 
 
 def test_batching_says_what_the_gateway_does() -> None:
