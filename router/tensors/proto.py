@@ -208,24 +208,15 @@ def decode(
     tensors: list[Tensor] = []
     for at in order:
         claim, lies = claims[at], places[at]
-        if claim.absent:
-            tensors.append(Tensor(claim.name, claim.datatype, claim.shape, b""))
-            continue
-        data = b"" if lies else raw[at_raw[at]] if raw else _typed(claim, inputs[at].contents)
-        size = lies.size if lies else len(data)
-        check_size(claim, size, limits)
-        if inputs[at].parameters:
-            _same_size(claim, _values(inputs[at].parameters), size)
+        data: Buffer = b""
+        if not claim.absent:
+            data = b"" if lies else raw[at_raw[at]] if raw else _typed(claim, inputs[at].contents)
+            _check_stated(claim, inputs[at], lies.size if lies else len(data), limits)
         tensors.append(Tensor(claim.name, claim.datatype, claim.shape, data))
     parameters = _values(request.parameters)
     only_binary("the request", parameters, "binary_data_output")
-    heading = Heading(
-        model,
-        [claims[at] for at in order],
-        request.id,
-        _wanted(request, model, limits),
-        read(parameters, model),
-    )
+    wanted = _wanted(request, model, limits)
+    heading = Heading(model, [claims[at] for at in order], request.id, wanted, read(parameters, model))
     placed = placed_inputs([places[at] for at in order])
     if placed:
         fill(tensors, placed, memory)
@@ -354,6 +345,13 @@ def _typed(claim: ClaimedInput, contents: Any) -> bytes:
             f"input '{claim.name}': shape {written(claim.shape)} takes {elements} elements, got {len(values)}"
         )
     return pack_elements(claim.name, datatype, claim.shape, values, booleans=False)
+
+
+def _check_stated(claim: ClaimedInput, entry: Any, size: int, limits: Limits) -> None:
+    """Raise RequestError unless data of that size is what the input says of it."""
+    check_size(claim, size, limits)
+    if entry.parameters:
+        _same_size(claim, _values(entry.parameters), size)
 
 
 def _same_size(claim: ClaimedInput, parameters: Mapping[str, object], size: int) -> None:
