@@ -228,12 +228,12 @@ def describe(model: ServedModel) -> Json:
         "name": spec.name,
         "versions": [MODEL_VERSION],
         "platform": PLATFORM,
-        "inputs": [_describe_tensor(tensor) for tensor in spec.inputs],
-        "outputs": [_describe_tensor(tensor) for tensor in spec.outputs],
+        "inputs": [_describe_tensor(tensor, spec) for tensor in spec.inputs],
+        "outputs": [_describe_tensor(tensor, spec) for tensor in spec.outputs],
         "parameters": {
             "description": spec.description,
             "slo_ms": model.slo_us / 1000,
-            "batch_max": spec.batch_max,
+            "batch_max": 0 if spec.unbatched else spec.batch_max,
             "default_variant": model.answering_variant,
             "optional_inputs": [tensor.name for tensor in spec.inputs if tensor.optional],
             "accuracy_metric": spec.accuracy_metric,
@@ -247,8 +247,8 @@ def describe(model: ServedModel) -> Json:
     }
 
 
-def _describe_tensor(tensor: TensorSpec) -> Json:
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+def _describe_tensor(tensor: TensorSpec, spec: ModelSpec) -> Json:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(spec.told(tensor))}
 
 
 def _describe_variants(spec: ModelSpec, served: tuple[str, ...]) -> list[Json]:

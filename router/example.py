@@ -32,7 +32,7 @@ def example_curl(url: str, specs: Iterable[ModelSpec], options: str = "") -> str
 
 def example_body(spec: ModelSpec) -> bytes:
     """Return the JSON of a request of one row."""
-    document = {"inputs": [_example(tensor) for tensor in spec.inputs]}
+    document = {"inputs": [_example(tensor, spec) for tensor in spec.inputs]}
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
@@ -42,7 +42,7 @@ def _effort(spec: ModelSpec) -> tuple[int, int]:
     return free, sum(_elements(tensor) for tensor in tensors)
 
 
-def _example(tensor: TensorSpec) -> dict[str, object]:
+def _example(tensor: TensorSpec, spec: ModelSpec) -> dict[str, object]:
     count = _elements(tensor)
     datatype = "FP32" if tensor.datatype == "ANY" else tensor.datatype
     data: object
@@ -52,7 +52,7 @@ def _example(tensor: TensorSpec) -> dict[str, object]:
         data = [True] * count
     else:
         data = np.resize(np.arange(10), count)
-    shape = [max(dimension, 1) for dimension in tensor.shape]
+    shape = [max(dimension, 1) for dimension in spec.told(tensor)]
     return {"name": tensor.name, "shape": shape, "datatype": datatype, "data": data}
 
 

@@ -152,7 +152,8 @@ class Validation:
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model folder (`models/<name>/model.yaml`) with the measurements of its build. `slo_us`: 0 if only
-    penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number."""
+    penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number.
+    `unbatched`: clients and the model's code know no batch dimension; all in between has one, of one row."""
 
     name: str
     folder: Path
@@ -168,6 +169,11 @@ class ModelSpec:
     description: str = ""
     validation: Validation | None = None
     slo_rows: int = 0
+    unbatched: bool = False
+
+    def told(self, tensor: TensorSpec) -> tuple[int, ...]:
+        """Return the shape that clients know of an input or output."""
+        return tensor.shape[1:] if self.unbatched else tensor.shape
 
     @property
     def sizes(self) -> tuple[int, ...]:

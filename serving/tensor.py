@@ -43,6 +43,10 @@ class Tensor:
         self.shape = shape
         self.data = data
 
+    def without_batch(self) -> "Tensor":
+        """Return the one row, without the batch dimension."""
+        return Tensor(self.name, self.datatype, self.shape[1:], self.data)
+
     def __repr__(self) -> str:
         return f"Tensor({self.name} {self.datatype} {list(self.shape)}, {len(self.data)} bytes)"
 

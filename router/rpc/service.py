@@ -188,8 +188,8 @@ class RpcService:
             name=spec.name,
             versions=[MODEL_VERSION],
             platform=PLATFORM,
-            inputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in spec.inputs],
-            outputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in spec.outputs],
+            inputs=[tensor(name=t.name, datatype=t.datatype, shape=spec.told(t)) for t in spec.inputs],
+            outputs=[tensor(name=t.name, datatype=t.datatype, shape=spec.told(t)) for t in spec.outputs],
         )
 
     async def _model_statistics(self, request: Any, context: Any) -> Any:

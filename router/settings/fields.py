@@ -15,6 +15,9 @@ from serving.specs import ParameterValue
 FAULT = "fault"
 """The pydantic error type whose message is already a sentence of ours."""
 
+SIZES = "sizes of 1 or more, or -1 where any size is welcome"
+"""Of a shape."""
+
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 HOUR_MS = HOUR_S * 1000

@@ -12,6 +12,7 @@ from router.settings.client_shm import ClientShmKey
 from router.settings.fields import (
     DAY_S,
     HOUR_MS,
+    SIZES,
     Count,
     DeviceText,
     Fraction,
@@ -77,9 +78,8 @@ def _check_variants(value: object) -> object:
 
 
 def _check_shape(shape: list[int]) -> list[int]:
-    if shape[:1] != [-1] or any(size < 1 and size != -1 for size in shape):
-        message = "-1 (the batch) and then sizes of 1 or more, or -1 where any size is welcome"
-        raise refuse(f"not a shape; got {shape}, expected {message}")
+    if not shape or any(size < 1 and size != -1 for size in shape):
+        raise refuse(f"not a shape; got {shape}, expected {SIZES}")
     return shape
 
 
@@ -487,7 +487,7 @@ class ModelFile(Section):
     description: str = ""
     inputs: Annotated[list[InputSection], Field(min_length=1)]
     outputs: Annotated[list[OutputSection], Field(min_length=1)]
-    batch_max: Annotated[int, Field(ge=1, le=65536)]
+    batch_max: Annotated[int, Field(ge=0, le=65536)]
     slo_ms: SloMs | None = None
     slo_rows: Count | None = None
     deterministic: bool = False

@@ -11,7 +11,15 @@ from typing import Any  # the generated protobuf classes carry no types
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2
 
-from router.tensors.check import ClaimedInput, arrange, check_count, check_size, find_outputs, left_out
+from router.tensors.check import (
+    ClaimedInput,
+    arrange,
+    check_count,
+    check_size,
+    find_outputs,
+    in_one_row,
+    left_out,
+)
 from router.tensors.classes import PARAMETER as CLASSES
 from router.tensors.classes import classify, read_classes
 from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
@@ -157,6 +165,7 @@ def unfold(message: bytes, model: ServedModel, limits: Limits) -> bytes:
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
     claims = [ClaimedInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
+    in_one_row(model, claims)
     arrange(model, [*claims, *left_out(model, claims)], limits)
     places = [_place_of(entry) for entry in inputs]
     if raw:
@@ -197,6 +206,7 @@ def decode(
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
     claims = [ClaimedInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
+    in_one_row(model, claims)
     claims += left_out(model, claims)
     order = arrange(model, claims, limits)
     places = [_place_of(entry) for entry in inputs]
@@ -230,7 +240,8 @@ def decode(
 def encode(decoded: Decoded, reply: Reply) -> bytes:
     """Return the ModelInferResponse of a COMPLETED request, as it is sent: raw contents are its last field,
     and a message with them in it would copy each twice more."""
-    name = decoded.call.model.spec.name
+    spec = decoded.call.model.spec
+    name = spec.name
     parts: list[Buffer] = [_OPENINGS.get(name) or _opening(name)]
     if decoded.id:
         text = decoded.id.encode()
@@ -239,7 +250,9 @@ def encode(decoded: Decoded, reply: Reply) -> bytes:
     for wanted in decoded.wanted:
         tensor = reply.outputs[wanted.index]
         if wanted.classes:
-            tensor = classify(tensor, decoded.call.model.spec.outputs[wanted.index], wanted.classes)
+            tensor = classify(tensor, spec.outputs[wanted.index], wanted.classes)
+        if spec.unbatched:
+            tensor = tensor.without_batch()
         said = tensor.name, tensor.datatype, tensor.shape
         if wanted.place is not None:
             placed = (*said, len(tensor.data), wanted.place)
@@ -342,9 +355,9 @@ def _typed(claim: ClaimedInput, contents: Any) -> bytes:
     values = list(getattr(contents, field))
     if len(values) != elements:
         raise bad_input(
-            f"input '{claim.name}': shape {written(claim.shape)} takes {elements} elements, got {len(values)}"
+            f"input '{claim.name}': shape {written(claim.told)} takes {elements} elements, got {len(values)}"
         )
-    return pack_elements(claim.name, datatype, claim.shape, values, booleans=False)
+    return pack_elements(claim.name, datatype, claim.told, values, booleans=False)
 
 
 def _check_stated(claim: ClaimedInput, entry: Any, size: int, limits: Limits) -> None:

@@ -8,7 +8,7 @@ body are which tensor. Tensors are slices of the body, which must not change aft
 import orjson
 
 from router.tensors import fields
-from router.tensors.check import ClaimedInput, arrange, check_size, left_out
+from router.tensors.check import ClaimedInput, arrange, check_size, in_one_row, left_out
 from router.tensors.classes import classify
 from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
 from router.tensors.elements import list_elements, one_element, pack_elements
@@ -116,6 +116,7 @@ def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Li
     fields.check_model(document, model)
     inputs = fields.inputs(document, limits)
     claims = [entry.claim for entry in inputs]
+    in_one_row(model, claims)
     arrange(model, [*claims, *left_out(model, claims)], limits)
     ends = _ends(inputs, json_length, len(body), limits)
     booleans = booleans_possible(text)
@@ -128,7 +129,7 @@ def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Li
         data = _data(claim, entry, body, ends[place], limits, booleans)
         size = {"binary_data_size": len(data)}
         entries.append(
-            {"name": claim.name, "datatype": claim.datatype, "shape": claim.shape, "parameters": size}
+            {"name": claim.name, "datatype": claim.datatype, "shape": claim.told, "parameters": size}
         )
         parts.append(data)
     kept: dict[str, object] = {name: document[name] for name in fields.REQUEST if name in document}
@@ -155,7 +156,8 @@ def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
     header) if all outputs are in the JSON. There, NaN and infinities read null. Raises RequestError
     (BAD_INPUT) if a BYTES output that was asked for as JSON is no UTF-8 text.
     """
-    name = decoded.call.model.spec.name
+    spec = decoded.call.model.spec
+    name = spec.name
     parts = [_OPENINGS.get(name) or _opening(name)]
     if decoded.id:
         parts += (b'"id":', orjson.dumps(decoded.id), b",")
@@ -164,7 +166,9 @@ def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
     for wanted in decoded.wanted:
         tensor = reply.outputs[wanted.index]
         if wanted.classes:
-            tensor = classify(tensor, decoded.call.model.spec.outputs[wanted.index], wanted.classes)
+            tensor = classify(tensor, spec.outputs[wanted.index], wanted.classes)
+        if spec.unbatched:
+            tensor = tensor.without_batch()
         parts.append(separator)
         separator = b","
         if wanted.place is not None:
@@ -204,7 +208,7 @@ def joined(body: Body) -> bytes:
 def _placed_entry(claim: ClaimedInput, place: Place) -> dict[str, object]:
     """Return the JSON of an input that lies in the client's memory."""
     said = place_parameters(place, place.size)
-    return {"name": claim.name, "datatype": claim.datatype, "shape": claim.shape, "parameters": said}
+    return {"name": claim.name, "datatype": claim.datatype, "shape": claim.told, "parameters": said}
 
 
 def _decode_parsed(
@@ -214,6 +218,7 @@ def _decode_parsed(
     document = fields.parse(text, limits)
     fields.check_model(document, model)
     inputs = fields.inputs(document, limits)
+    in_one_row(model, [each.claim for each in inputs])
     inputs += [fields.Input(claim, None, 0) for claim in left_out(model, [each.claim for each in inputs])]
     claims = [entry.claim for entry in inputs]
     order = arrange(model, claims, limits)
@@ -263,8 +268,8 @@ def _data(
     """Return the raw data of an input, from its JSON or from the body, where it ends at `end`."""
     if entry.binary_bytes is not None:
         return memoryview(body)[end - entry.binary_bytes : end]
-    elements = flatten(claim.name, claim.shape, entry.data)
-    data = pack_elements(claim.name, claim.datatype, claim.shape, elements, booleans=booleans)
+    elements = flatten(claim.name, claim.told, entry.data)
+    data = pack_elements(claim.name, claim.datatype, claim.told, elements, booleans=booleans)
     check_size(claim, len(data), limits)
     return data
 

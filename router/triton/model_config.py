@@ -27,7 +27,10 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
     """Return the ModelConfig. `slices`: those of the gateway, by name. `keeps`: whether it keeps answers."""
     spec = model.spec
     config = model_config_pb2.ModelConfig(
-        name=spec.name, platform=PLATFORM, backend=PLATFORM, max_batch_size=spec.batch_max
+        name=spec.name,
+        platform=PLATFORM,
+        backend=PLATFORM,
+        max_batch_size=0 if spec.unbatched else spec.batch_max,
     )
     config.version_policy.latest.num_versions = 1
     for tensor in spec.inputs:
@@ -44,7 +47,8 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
             dims=tensor.shape[1:],
             label_filename=tensor.labels.file if tensor.labels is not None else "",
         )
-    _tell_batching(config.dynamic_batching, model, limits)
+    if not spec.unbatched:
+        _tell_batching(config.dynamic_batching, model, limits)
     for number, group in enumerate(_instances(model, slices)):
         config.instance_group.add(name=f"{spec.name}_{number}", **group)
     config.model_transaction_policy.decoupled = False

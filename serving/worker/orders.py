@@ -26,7 +26,7 @@ class LoadOrder:
     `sizes`: smallest and largest size hint of a row, (0, 0) where the model has none. `revision`: what the
     model's files are at the moment; the folder's code is executed once for each. `deterministic`: the variant
     says that it is. `batch_max`: the most rows of a batch; `compile`: how it runs on a GPU. `hint`: by
-    what the size of a row is known without the model, None if it has no sizes.
+    what the size of a row is known without the model, None if it has no sizes. `unbatched`: see ModelSpec.
     """
 
     replica: int
@@ -43,6 +43,7 @@ class LoadOrder:
     batch_max: int = 1
     compile: str = "none"
     hint: SizeHint | None = None
+    unbatched: bool = False
 
     @classmethod
     def of(cls, replica: int, model: ModelSpec, variant: str, revision: str = "") -> "LoadOrder":
@@ -53,7 +54,7 @@ class LoadOrder:
             chosen.artifact.resolve() if chosen.artifact else None,
             chosen.options, model.inputs, model.outputs, (model.sizes[0], model.sizes[-1]), revision,
             chosen.deterministic, model.batch_max, chosen.compile,
-            model.size_hint,
+            model.size_hint, model.unbatched,
         )  # fmt: skip
 
 
@@ -145,6 +146,7 @@ def pack_load(order: LoadOrder) -> bytes:
                 "deterministic": order.deterministic,
                 "batch_max": order.batch_max,
                 "compile": order.compile,
+                "unbatched": order.unbatched,
                 "hint": order.hint and (order.hint.input, order.hint.buckets, order.hint.unit),
             }
         ),
@@ -166,7 +168,7 @@ def unpack_load(frame: Frame) -> LoadOrder:
             (int(smallest), int(largest)), _field(found, "revision", str),
             _field(found, "deterministic", bool), _field(found, "batch_max", int),
             _field(found, "compile", str),
-            hint,
+            hint, _field(found, "unbatched", bool),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"a LOAD frame cannot be read: {error!r}") from None

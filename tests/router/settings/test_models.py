@@ -35,6 +35,19 @@ def test_a_request_may_leave_out_an_optional_input(home: Path) -> None:
     assert "size_hint.input: 'TEXT' is optional; expected an input that every request has" in fault
 
 
+def test_a_model_without_a_batch_states_whole_shapes(home: Path) -> None:
+    folder = home / "models" / "digits"
+    text = DIGITS.replace("batch_max: 64", "batch_max: 0").replace("[-1, 64]", "[8, -1]")
+    write_model(folder, text)
+    spec = load_model(folder)
+    assert (spec.unbatched, spec.batch_max) == (True, 1)
+    assert [spec.told(each) for each in (*spec.inputs, *spec.outputs)] == [(8, -1), (-1, 10)]
+    assert [each.shape for each in spec.inputs] == [(-1, 8, -1)]
+    write_model(folder, DIGITS)
+    spec = load_model(folder)
+    assert (spec.unbatched, spec.told(spec.inputs[0])) == (False, (-1, 64))
+
+
 def test_hints_and_parameters_become_theirs(home: Path) -> None:
     spec = load_model(home / "models" / "minilm")
     assert spec.size_hint == SizeHint("TEXT", (64, 128))
@@ -57,7 +70,8 @@ def test_hints_and_parameters_become_theirs(home: Path) -> None:
         ("[-1, 64]", "[-1, x]", "3:53: inputs[0].shape[1]: not a whole number; got 'x'"),
         ("inputs: [{name: PIXELS, datatype: FP32, shape: [-1, 64]}]", "inputs: []", "3:9: inputs: empty"),
         ("FP32, shape: [-1, 64]}", "FP32, shape: [-1, 64], dims: 3}", "inputs[0].dims: unknown key"),
-        ("batch_max: 64", "batch_max: 0", "batch_max: too small; got 0, expected 1 or more"),
+        ("batch_max: 64", "batch_max: -1", "batch_max: too small; got -1, expected 0 or more"),
+        ("[-1, 64]", "[]", "inputs[0].shape: not a shape; got [], expected sizes of 1 or more"),
         ("deterministic: true", "deterministic: 'yes'", "deterministic: not true or false; got 'yes'"),
         ("default_variant: cnn", "default_variant: cmn", "unknown variant; got 'cmn', expected"),
         ("{name: linear,", "{name: cnn,", "variants[1].name: 'cnn' is used twice"),
