@@ -24,8 +24,9 @@ from router.example import example_body
 from router.explanation import separate
 from router.generate import GenerateRoute, add_generate
 from router.infer import InferRoute
-from router.oip import EXTENSIONS, PLATFORM, ReadStatistics, find_model
+from router.oip import PLATFORM, ReadStatistics, extensions, find_model
 from router.outcomes import INTERNAL_ERROR
+from router.regions.registry import regions_of
 from router.rest import plain_error, render_error
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.errors import RequestError
@@ -118,7 +119,7 @@ def _add_server(app: FastAPI, serving: Serving, name: str, version: str) -> None
     @app.get("/v2", tags=["metadata"])
     async def server_metadata() -> Json:
         """Return the server's name and version, and the protocol extensions that it serves."""
-        return {"name": name, "version": version, "extensions": list(EXTENSIONS)}
+        return {"name": name, "version": version, "extensions": list(extensions(regions_of(app)))}
 
     @app.get("/v2/models", tags=["metadata"])
     async def models(request: Request) -> Json:
@@ -229,13 +230,14 @@ def describe(model: ServedModel) -> Json:
         "name": spec.name,
         "versions": [MODEL_VERSION],
         "platform": PLATFORM,
-        "inputs": [_describe_tensor(tensor) for tensor in spec.inputs],
-        "outputs": [_describe_tensor(tensor) for tensor in spec.outputs],
+        "inputs": [_describe_tensor(tensor, spec) for tensor in spec.inputs],
+        "outputs": [_describe_tensor(tensor, spec) for tensor in spec.outputs],
         "parameters": {
             "description": spec.description,
             "slo_ms": model.slo_us / 1000,
-            "batch_max": spec.batch_max,
+            "batch_max": 0 if spec.unbatched else spec.batch_max,
             "default_variant": model.answering_variant,
+            "optional_inputs": [tensor.name for tensor in spec.inputs if tensor.optional],
             "accuracy_metric": spec.accuracy_metric,
             "variants": _describe_variants(spec, model.variants),
             "objective": _describe_objective(model.own),
@@ -247,8 +249,8 @@ def describe(model: ServedModel) -> Json:
     }
 
 
-def _describe_tensor(tensor: TensorSpec) -> Json:
-    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
+def _describe_tensor(tensor: TensorSpec, spec: ModelSpec) -> Json:
+    return {"name": tensor.name, "datatype": tensor.datatype, "shape": list(spec.told(tensor))}
 
 
 def _describe_variants(spec: ModelSpec, served: tuple[str, ...]) -> list[Json]:

@@ -35,6 +35,7 @@ from router.operations.operations import Operations, Say
 from router.profiles import known_profiles
 from router.rates_status import rates_status
 from router.redis_status import describe_redis, share
+from router.regions.registry import open_registry
 from router.replanning import Replanning
 from router.rpcs import RPC_SERVERS, join
 from router.scaled_status import scaled_status
@@ -44,7 +45,7 @@ from router.settings.admin import AdminSettings
 from router.settings.gateway import ServerSettings
 from router.settings.keys import KeySpec
 from router.settings.memory import free_memory_bytes
-from router.sharedmemory import add_shared_memory, shared_memory_methods
+from router.sharedmemory import offer_shared_memory
 from router.status import MoveStatus, ReplicaBody, SliceStatus, Status, describe
 from router.telemetry import (
     AuthPresent,
@@ -137,6 +138,7 @@ class GatewayServer:
     def _make_edges(self, server: ServerSettings, limits: Limits, selecting: RatedServing) -> None:
         """Make the servers, the routes that they offer, and the watch over them."""
         release, statistics = version("penstock"), self._telemetry.statistics
+        regions = open_registry(server.client_shm, limits, self._bulk, lambda: self._rest.account.refusal())
         app = create_app(
             self.serving,
             statistics,
@@ -146,7 +148,6 @@ class GatewayServer:
             why_dead=lambda: self.edges.why_dead,
         )
         add_feedback(app, selecting)
-        add_shared_memory(app)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
         self._changes = ChangeGuard(self._settings.admin, server.host)
@@ -158,7 +159,7 @@ class GatewayServer:
         self._count_memory()
         self._rpc.use(self._bulk)
         self.operations.offer(app, self._rpc, self._changes, self._devices)
-        self._rpc.offer(shared_memory_methods())
+        offer_shared_memory(app, self._rest, self._rpc, regions)
         self.operations.repository.configure = self._configure
         self.operations.repository.on_filed = lambda filed: selecting.follow(filed.tenants)
         offer_extensions(app, self._rpc, self._changes, self.serving, self._configure)

@@ -32,7 +32,7 @@ def example_curl(url: str, specs: Iterable[ModelSpec], options: str = "") -> str
 
 def example_body(spec: ModelSpec) -> bytes:
     """Return the JSON of a request of one row; with sequences, of a whole sequence of one request."""
-    document: dict[str, object] = {"inputs": [_example(tensor) for tensor in spec.inputs]}
+    document: dict[str, object] = {"inputs": [_example(tensor, spec) for tensor in spec.inputs]}
     if spec.sequence is not None:
         name: int | str = "a" if spec.sequence.id_datatype == "BYTES" else 1
         document["parameters"] = {"sequence_id": name, "sequence_start": True, "sequence_end": True}
@@ -45,7 +45,7 @@ def _effort(spec: ModelSpec) -> tuple[int, int]:
     return free, sum(_elements(tensor) for tensor in tensors)
 
 
-def _example(tensor: TensorSpec) -> dict[str, object]:
+def _example(tensor: TensorSpec, spec: ModelSpec) -> dict[str, object]:
     count = _elements(tensor)
     datatype = "FP32" if tensor.datatype == "ANY" else tensor.datatype
     data: object
@@ -55,7 +55,7 @@ def _example(tensor: TensorSpec) -> dict[str, object]:
         data = [True] * count
     else:
         data = np.resize(np.arange(10), count)
-    shape = [max(dimension, 1) for dimension in tensor.shape]
+    shape = [max(dimension, 1) for dimension in spec.told(tensor)]
     return {"name": tensor.name, "shape": shape, "datatype": datatype, "data": data}
 
 

@@ -13,6 +13,7 @@ from router.bulk.requests import Opened, make_rest, open_rest
 from router.explanation import separate
 from router.oip import find_model
 from router.outcomes import CLIENT_LEFT
+from router.regions.registry import regions_of
 from router.rest import (
     Fields,
     Rendered,
@@ -26,8 +27,10 @@ from router.rest import (
 )
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, too_large
+from router.tensors.places import CopyFirst
 from router.tensors.rest import joined
 from serving.ports import Reply, Serving
+from serving.specs import ServedModel
 from serving.vocabulary import CLIENT_GONE
 
 _NOBODY = Response(status_code=CLIENT_LEFT)
@@ -56,7 +59,7 @@ class InferRoute:
             if is_bulk(body, fields):
                 opened = await open_rest(self._bulk, body, fields, model)
             tier = serving.tenants[tenant].tier
-            decoded = decode_request(*opened, model, self._limits, tier)
+            decoded = await self._decode(request, opened, model, tier)
             check_tier(request.scope, decoded.call.objective.tier, tier)
             decoded.call.arrived_us = arrived_us
             decoded.call.tenant = tenant
@@ -77,6 +80,15 @@ class InferRoute:
             return response
         except RequestError as error:  # what was asked for cannot be written as it was asked
             return _response(render_error(error), fields)
+
+    async def _decode(self, request: Request, opened: Opened, model: ServedModel, tier: str) -> Decoded:
+        regions = regions_of(request.app)
+        memory = None if regions is None else regions.of(caller(request.scope))
+        try:
+            return decode_request(*opened, model, self._limits, tier, memory)
+        except CopyFirst as first:
+            copied = await first.copy(len(opened[0]))
+            return decode_request(*opened, model, self._limits, tier, copied)
 
     async def _read(self, request: Request) -> bytearray:
         limit = self._limits.body_bytes

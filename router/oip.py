@@ -34,6 +34,12 @@ EXTENSIONS = (
 )
 """Of the protocol's extensions, those that are served whole."""
 
+
+def extensions(shared_memory: object) -> tuple[str, ...]:
+    """Return the extensions of a gateway; `shared_memory`: what serves that of clients, None for nothing."""
+    return EXTENSIONS if shared_memory is None else tuple(sorted((*EXTENSIONS, "system_shared_memory")))
+
+
 ReadStatistics = Callable[[str], Mapping[str, object]]
 """A served model's entry in the `model_stats` of the statistics extension, as JSON values."""
 

@@ -27,12 +27,15 @@ from router.promises import promise
 from router.tensors.compression import CODINGS, deflate
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, bad_input
+from router.tensors.places import Memory
 from router.tensors.rest import Body, decode, encode_parts, joined, size_of
+from router.tensors.storing import store, stored_bytes
 from router.tensors.wording import quoted
 from serving.ports import Reply, Serving
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel
 from serving.tensor import Buffer
 from serving.vocabulary import COMPLETED, UNAUTHENTICATED, Outcome
+from serving.worker.shared import PORTION_BYTES
 
 Fields = Mapping[bytes, bytes]
 """A request's header fields: lower-case names, undecoded values; see `fields_of`."""
@@ -80,11 +83,19 @@ def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
     return fields
 
 
-def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Limits, tier: str) -> Decoded:
+def decode_request(
+    body: Buffer,
+    fields: Fields,
+    model: ServedModel,
+    limits: Limits,
+    tier: str,
+    memory: Memory | None = None,
+) -> Decoded:
     """Return the call in `body`, with the tightest of the client's timeouts, what it says of the cache, and
-    what it is promised; `tier` is its tenant's, "" for none.
+    what it is promised; `tier` is its tenant's, "" for none. `memory`: of its caller, None where no shared
+    memory is served.
 
-    Raises RequestError for what cannot be served as it stands. It is not bulk (`is_bulk`).
+    Raises RequestError for what cannot be served as it stands, and CopyFirst. It is not bulk (`is_bulk`).
     """
     if model.spec.decoupled:
         raise bad_input(
@@ -92,12 +103,19 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
             f"'{model.name}' gives any number of answers; expected POST .../generate_stream, or gRPC's "
             "ModelStreamInfer"
         )
-    return read_request(body, fields, model, limits, tier)
+    return read_request(body, fields, model, limits, tier, memory)
 
 
-def read_request(body: Buffer, fields: Fields, model: ServedModel, limits: Limits, tier: str) -> Decoded:
+def read_request(
+    body: Buffer,
+    fields: Fields,
+    model: ServedModel,
+    limits: Limits,
+    tier: str,
+    memory: Memory | None = None,
+) -> Decoded:
     """Return the same, of a model with any number of answers too."""
-    decoded = decode(body, json_length_of(fields), model, limits)
+    decoded = decode(body, json_length_of(fields), model, limits, memory)
     stated = fields.get(_TIMEOUT)
     if stated is not None:
         tighten(decoded.call, stated_timeout_us(stated.decode("latin-1")))
@@ -131,7 +149,8 @@ def is_bulk(body: Buffer, fields: Fields) -> bool:
 
 
 def is_bulk_answer(decoded: Decoded, reply: Reply, fields: Fields, limits: Limits) -> bool:
-    """Return whether the answer takes over a millisecond to write: much JSON, or much to compress.
+    """Return whether the answer takes over a millisecond to write: much JSON, much to compress, or much that
+    goes to the client's memory.
 
     Raises RequestError (BAD_INPUT) where it would have more elements in JSON than the limits allow.
     """
@@ -139,6 +158,8 @@ def is_bulk_answer(decoded: Decoded, reply: Reply, fields: Fields, limits: Limit
     for wanted in decoded.wanted:
         if reply.outcome is not COMPLETED:
             return False
+        if wanted.place is not None:
+            continue
         tensor = reply.outputs[wanted.index]
         all_bytes += len(tensor.data)
         if not wanted.binary:
@@ -149,6 +170,8 @@ def is_bulk_answer(decoded: Decoded, reply: Reply, fields: Fields, limits: Limit
             f"the answer has {elements} elements; at most {limits.element_count} are written as JSON "
             "(limits.element_count): ask for its outputs with binary_data true"
         )
+    if decoded.targets and stored_bytes(decoded, reply) > PORTION_BYTES:
+        return True
     return json_bytes > INLINE_JSON_BYTES or (
         all_bytes > INLINE_PACKED_BYTES and coding_of(fields, all_bytes) != b""
     )
@@ -156,7 +179,8 @@ def is_bulk_answer(decoded: Decoded, reply: Reply, fields: Fields, limits: Limit
 
 def make(decoded: Decoded, reply: Reply, fields: Fields) -> Made:
     """Return the body of the answer to a COMPLETED call, compressed where the request's Accept-Encoding names
-    a coding."""
+    a coding. What goes to the client's memory is there before."""
+    store(decoded, reply)
     body, json_length = encode_parts(decoded, reply)
     coding = coding_of(fields, size_of(body))
     if coding:

@@ -52,6 +52,7 @@ class TensorSpec:
 
     The first dimension is the batch dimension and always -1. `guard`: the values that penstock.yaml allows
     for an output. `labels`: of an output, only for people; tensors that differ in nothing else are equal.
+    `optional`: a request may leave the input out. The first input is never optional.
     """
 
     name: str
@@ -59,6 +60,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     guard: Guard | None = None
     labels: Labels | None = field(default=None, compare=False)
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +153,8 @@ class ModelSpec:
     """A model folder (`models/<name>/model.yaml`) with the measurements of its build. `slo_us`: 0 if only
     penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number. `decoupled`: a
     request, of one row, has any number of answers. `sequence`: None for a model whose requests stand for
-    themselves."""
+    themselves. `unbatched`: clients and the model's code know no batch dimension; all in between has one, of
+    one row."""
 
     name: str
     folder: Path
@@ -169,6 +172,11 @@ class ModelSpec:
     slo_rows: int = 0
     decoupled: bool = False
     sequence: SequenceSpec | None = None
+    unbatched: bool = False
+
+    def told(self, tensor: TensorSpec) -> tuple[int, ...]:
+        """Return the shape that clients know of an input or output."""
+        return tensor.shape[1:] if self.unbatched else tensor.shape
 
     @property
     def sizes(self) -> tuple[int, ...]:

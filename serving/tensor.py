@@ -25,6 +25,9 @@ BYTES has 0, because each element carries its own length (4 bytes, little endian
 ANY: Final = "ANY"
 """The datatype of a specification that accepts each of ITEM_BYTES; never a tensor's own datatype."""
 
+ABSENT: Final = ""
+"""The datatype of an optional input that a request leaves out; no client states it."""
+
 DATATYPES: Final = tuple(ITEM_BYTES)
 """Names by their code between gateway and worker; append only."""
 
@@ -39,6 +42,10 @@ class Tensor:
         self.datatype = datatype
         self.shape = shape
         self.data = data
+
+    def without_batch(self) -> "Tensor":
+        """Return the one row, without the batch dimension."""
+        return Tensor(self.name, self.datatype, self.shape[1:], self.data)
 
     def __repr__(self) -> str:
         return f"Tensor({self.name} {self.datatype} {list(self.shape)}, {len(self.data)} bytes)"

@@ -41,7 +41,7 @@ ASKS: Final = frozenset(
         *(f"/v2/{kind}sharedmemory/region/{{region}}/unregister" for kind in KINDS),
     }
 )
-"""Routes that change nothing, though GET is not their method."""
+"""Routes that change nothing but what their caller has registered, though GET is not their method."""
 RPC_ASKS: Final = frozenset({"RepositoryIndex"})
 MODEL_NAME: Final = 2
 """The field of both RepositoryModelLoadRequest and RepositoryModelUnloadRequest with the model's name."""

@@ -35,7 +35,8 @@ _PLACES: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
         **{("GET", path): ANYBODY for path in ("/livez", "/healthz", "/readyz")},
         **{("GET", path): CLIENTS for path in ("/v2", "/v2/", "/v2/models", "/docs", "/openapi.json")},
         **{("GET", path): WATCHERS for path in ("/v2/models/stats", "/v2/status", "/v2/placement")},
-        **{("GET", f"/v2/{kind}sharedmemory/status"): WATCHERS for kind in ("system", "cuda")},
+        **{("GET", f"/v2/{kind}sharedmemory/status"): CLIENTS for kind in ("system", "cuda")},
+        **{("POST", f"/v2/{kind}sharedmemory/unregister"): CALLERS for kind in ("system", "cuda")},
         ("POST", "/v2/repository/index"): WATCHERS,
         **{("GET", path): WATCHERS for path in ("/v2/logging", "/v2/trace/setting")},
     }
@@ -57,6 +58,8 @@ _OF_MODELS: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
     }
 )
 _MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?(?:/([a-z_]+|trace/setting))?\Z")
+_REGION: Final = re.compile(r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/(register|unregister|status)\Z")
+"""A caller reaches only what it has registered itself."""
 _REPOSITORY: Final = re.compile(r"/v2/repository/[^/]+/index\Z")
 
 _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
@@ -71,8 +74,9 @@ _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
         "ModelStreamInfer": CALLERS,
         "ModelStatistics": WATCHERS,
         "RepositoryIndex": WATCHERS,
-        "SystemSharedMemoryStatus": WATCHERS,
-        "CudaSharedMemoryStatus": WATCHERS,
+        **{f"{kind}SharedMemoryStatus": CLIENTS for kind in ("System", "Cuda")},
+        **{f"{kind}SharedMemoryRegister": CALLERS for kind in ("System", "Cuda")},
+        **{f"{kind}SharedMemoryUnregister": CALLERS for kind in ("System", "Cuda")},
         "TraceSetting": WATCHERS,  # of one that changes something, its handler asks for more
         "LogSettings": WATCHERS,
     }
@@ -88,6 +92,11 @@ def need_of(method: str, path: str) -> NeededRight:
     found = _MODEL.match(path)
     if found is not None:
         return NeededRight(_OF_MODELS.get((method, found.group(2) or ""), ADMINS), found.group(1))
+    region = _REGION.match(path)
+    if region is not None:
+        reads = method == "GET" and region.group(1) == "status"
+        changes = method == "POST" and region.group(1) != "status"
+        return NeededRight(CLIENTS if reads else CALLERS if changes else ADMINS)
     return NeededRight(WATCHERS if method == "POST" and _REPOSITORY.match(path) else ADMINS)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final  # Any: arguments and results are of any kind that
 from router.tensors import proto, rest
 from router.tensors.decoded import Decoded, RequestedOutput
 from router.tensors.errors import RequestError
+from router.tensors.places import Place
 from serving.ports import Call, Reply
 from serving.specs import Limits, ServedModel
 from serving.tensor import Buffer, Tensor
@@ -35,7 +36,10 @@ def unfold_rpc(message: bytes, model: ServedModel, limits: Limits) -> bytes:
 
 
 def fold_rest(
-    model: ServedModel, request_id: str, wanted: Sequence[tuple[int, bool, int]], outputs: Sequence[Output]
+    model: ServedModel,
+    request_id: str,
+    wanted: Sequence[tuple[int, bool, int, Place | None]],
+    outputs: Sequence[Output],
 ) -> tuple[bytes, int | None]:
     """See `router.tensors.rest.encode`."""
     decoded = Decoded(Call(model, (), 1), request_id, tuple(RequestedOutput(*each) for each in wanted))

@@ -5,7 +5,7 @@ import logging
 import os
 import pickle
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, Final, TypeVar
@@ -98,7 +98,8 @@ class Bulk:
         if size > SMALL_BYTES and self.level() >= Level.PAUSE:
             raise memory_full(
                 "the gateway holds 80% or more of what all its clients may make it hold (limits.held_mb): "
-                "until it holds less, it takes no compressed bodies and no JSON of over 64 KB"
+                "until it holds less, it takes no compressed bodies, no JSON of over 64 KB, and no more than "
+                "1 MB of inputs in shared memory"
             )
 
     def begin(self, work: Coroutine[Any, Any, R], then: Callable[["asyncio.Task[R]"], None]) -> None:
@@ -114,6 +115,16 @@ class Bulk:
         self._take(size)
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+        finally:
+            self._held -= size
+
+    async def in_turns(self, size: int, steps: Iterable[object]) -> None:
+        """Carry out the steps, each in its own turn of the event loop; `size` bytes are held meanwhile.
+        Raises what a step raises, and RequestError (MEMORY_FULL) if too much waits."""
+        self._take(size)
+        try:
+            for _ in steps:
+                await asyncio.sleep(0)  # others first
         finally:
             self._held -= size
 

@@ -5,6 +5,7 @@ from router.rest import INLINE_BYTES, Fields, HttpError, Made, coding_of, json_l
 from router.tensors.compression import coding_of_message, deflate, framing, inflate, unknown_coding
 from router.tensors.decoded import Decoded
 from router.tensors.rest import Body, encode_parts, joined, size_of
+from router.tensors.storing import stored_bytes, storing
 from serving.ports import Reply
 from serving.specs import ServedModel
 from serving.tensor import Buffer
@@ -54,12 +55,14 @@ async def _inflated(bulk: Bulk, body: Buffer, coding: bytes) -> bytes:
 
 
 async def make_rest(bulk: Bulk, decoded: Decoded, reply: Reply, fields: Fields) -> Made:
-    """Return an answer's body, as `router.rest.make` makes it."""
+    """Return an answer's body, as `router.rest.make` makes it; what goes to the client's memory is there."""
+    if decoded.targets:
+        await bulk.in_turns(stored_bytes(decoded, reply), storing(decoded, reply))
     if all(each.binary for each in decoded.wanted):
         body, json_length = encode_parts(decoded, reply)
     else:
         outputs = [(each.name, each.datatype, each.shape, bytes(each.data)) for each in reply.outputs]
-        wanted = [(each.index, each.binary, each.classes) for each in decoded.wanted]
+        wanted = [(each.index, each.binary, each.classes, each.place) for each in decoded.wanted]
         size = sum(len(data) for *_, data in outputs)
         order = decoded.call.model, decoded.id, wanted, outputs
         body, json_length = await bulk.run("fold_rest", size, *order)

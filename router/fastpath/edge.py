@@ -17,6 +17,7 @@ from router.fastpath.paths import InferPaths
 from router.fastpath.places import Places
 from router.fastpath.sweep import IdleSweep
 from router.fastpath.turns import ENDS_A_TURN, READS_A_TURN, Turns
+from router.regions.registry import Regions
 from router.rest import Fields, Rendered, render_error, stated_tenant
 from router.tensors.errors import RequestError, too_large
 from serving.ports import Reply, Serving
@@ -29,7 +30,8 @@ class FastEdge:
     to the ASGI application (the contract tests compare both ways). `access`: takes a line of the access log
     for each answer, as `router.access.say_access`; None where there is none. `bulk` reads and writes what is
     large. `guard`: None where no caller needs a key. `http2` makes the protocol of a connection whose client
-    begins with HTTP/2's preface; None where the server speaks only HTTP/1.1."""
+    begins with HTTP/2's preface; None where the server speaks only HTTP/1.1. `regions`: of clients' shared
+    memory, None where none is served."""
 
     def __init__(self, serving: Serving, limits: Limits, state: ServerState, *, direct: bool = True) -> None:
         self.serving = serving
@@ -43,6 +45,7 @@ class FastEdge:
         self.bulk = Bulk(limits)
         self.guard: KeyGuard | None = None
         self.http2: Callable[[], asyncio.Protocol] | None = None
+        self.regions: Regions | None = None
         self.account = Account(limits)
         self.places = Places(limits, lambda: asyncio.get_running_loop().time())
         self._written: list[tuple[str, Reply, int]] = []  # in this turn of the event loop

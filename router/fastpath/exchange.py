@@ -8,7 +8,7 @@ import asyncio
 import logging
 from asyncio import CancelledError
 from functools import partial
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol  # Any: what a task returns
 
 from router.auth.identity import Identity, own_tenant
 from router.bulk.requests import Opened, make_rest, open_rest
@@ -28,6 +28,7 @@ from router.rest import (
 )
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, memory_full
+from router.tensors.places import CopyFirst, Memory
 from router.tensors.rest import Body, joined
 from serving.policy.memory import SMALL_BYTES
 from serving.ports import Reply
@@ -223,11 +224,21 @@ class Inference(Exchange):
 
     def _opened(self, task: "asyncio.Task[Opened]") -> None:
         """Submit a large request that is small now, or answer that it is refused."""
+        if self._is_ready(task):
+            self._submit(*task.result())
+
+    def _copied(self, body: Buffer, fields: Fields, task: "asyncio.Task[Memory]") -> None:
+        """Submit a request whose inputs in shared memory are copied, or answer that it is refused."""
+        if self._is_ready(task):
+            self._submit(body, fields, task.result())
+
+    def _is_ready(self, task: "asyncio.Task[Any]") -> bool:
+        """Return whether the work before a request's submission has succeeded and its client waits; answer it
+        where it has not."""
         error = CancelledError() if task.cancelled() else task.exception()
         if error is None and not self.disconnected:
-            body, fields = task.result()
-            self._submit(body, fields)
-        elif self.disconnected:
+            return True
+        if self.disconnected:
             self._refused(CLIENT_GONE)
         elif isinstance(error, RequestError):
             self._refused(error.outcome)
@@ -235,20 +246,26 @@ class Inference(Exchange):
         else:
             logger.error("a large request to '%s' failed", self.model.name, exc_info=error)
             self._respond(_INTERNAL_ERROR)
+        return False
 
-    def _submit(self, body: Buffer, fields: Fields) -> None:
+    def _submit(self, body: Buffer, fields: Fields, memory: Memory | None = None) -> None:
         edge = self.connection.edge
+        if memory is None and edge.regions is not None:
+            memory = edge.regions.of(self.identity)
         serving = edge.serving
         try:
             tenant = stated_tenant(serving, fields, own_tenant(self.identity))
             tier = serving.tenants[tenant].tier
-            decoded = self.decoded = decode_request(body, fields, self.model, edge.limits, tier)
+            decoded = self.decoded = decode_request(body, fields, self.model, edge.limits, tier, memory)
             decoded.call.arrived_us = self.arrived_us
             decoded.call.tenant = tenant
             if self.identity is not None and edge.guard is not None:
                 edge.guard.check_tier(self.identity, decoded.call.objective.tier, tier)
             self.body = b""
             self.request_id = serving.submit(decoded.call, self.deliver)
+        except CopyFirst as first:
+            self.body = b""
+            edge.bulk.begin(first.copy(len(body)), partial(self._copied, body, fields))
         except RequestError as error:
             self._refused(error.outcome)
             self._respond(render_error(error))

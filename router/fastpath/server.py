@@ -20,6 +20,7 @@ from router.bulk.pool import Bulk
 from router.fastpath.edge import FastEdge
 from router.fastpath.protocol import FastProtocol
 from router.listening import SocketFile, is_listening
+from router.regions.registry import Regions
 from router.tls.gate import Gate
 from serving.ports import Serving
 from serving.specs import Limits, ServedModel
@@ -123,6 +124,10 @@ class RestServer:
     def use(self, bulk: Bulk) -> None:
         """Read and write large bodies with `bulk`. Call this before `start`."""
         self._edge.bulk = bulk
+
+    def share(self, regions: Regions) -> None:
+        """Serve tensors in these regions of clients' shared memory. Call this before `start`."""
+        self._edge.regions = regions
 
     @property
     def account(self) -> Account:

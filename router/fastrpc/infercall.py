@@ -4,6 +4,8 @@ import asyncio
 import logging
 from asyncio import CancelledError
 from collections.abc import Mapping
+from functools import partial
+from typing import Any  # what a task returns
 
 import grpc
 
@@ -17,6 +19,7 @@ from router.rpc.inference import Asked, is_expiring
 from router.rpc.service import INFER, SERVICE
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError
+from router.tensors.places import CopyFirst, Memory
 from serving.ports import Reply
 from serving.vocabulary import COMPLETED, QUEUE_FULL, Outcome
 
@@ -81,23 +84,39 @@ class InferCall(Inbound):
 
     def _opened(self, task: "asyncio.Task[bytes]") -> None:
         """Submit or refuse a call with a large or compressed message, once `task` has opened it."""
+        if self._is_ready(task):
+            self._submit(task.result())
+
+    def _copied(self, message: bytes, task: "asyncio.Task[Memory]") -> None:
+        """Submit or refuse a call, once its inputs in shared memory are copied."""
+        if self._is_ready(task):
+            self._submit(message, task.result())
+
+    def _is_ready(self, task: "asyncio.Task[Any]") -> bool:
+        """Return whether the call still waits and the work for it has succeeded; end it where that has
+        not."""
         error = CancelledError() if task.cancelled() else task.exception()
         if self.done or self.gone:
-            return
+            return False
         if error is None:
-            self._submit(task.result())
-        elif isinstance(error, RequestError):
+            return True
+        if isinstance(error, RequestError):
             self.fail(reply_of(error))
         else:
-            logger.error("a large gRPC request failed", exc_info=error)
+            logger.error("a large gRPC call failed", exc_info=error)
             self._break()
+        return False
 
-    def _submit(self, message: bytes) -> None:
+    def _submit(self, message: bytes, memory: Memory | None = None) -> None:
         edge, asked = self.edge, self._asked
         assert asked is not None  # noqa: S101  # made of the whole message
+        inferences = edge.inferences
         try:
-            decoded = self._decoded = edge.inferences.read(message, asked)
+            memory = memory or inferences.memory(self._identity)
+            decoded = self._decoded = inferences.read(message, asked, memory)
             self._request_id = edge.serving.submit(decoded.call, self._deliver)
+        except CopyFirst as first:
+            inferences.bulk.begin(inferences.copied(first, message, asked), partial(self._copied, message))
         except RequestError as error:
             self.fail(reply_of(error))
         except Exception:
@@ -112,8 +131,25 @@ class InferCall(Inbound):
         if reply.outcome is not COMPLETED:
             self.fail(reply, decoded.call.due_us)
             return
+        inferences = self.edge.inferences
+        if inferences.stores_much(decoded, reply):
+            self._request_id = 0  # the core is done with it
+            inferences.bulk.begin(inferences.store(decoded, reply), partial(self._stored, reply))
+        else:
+            self._answer(decoded, reply, asked)
+
+    def _stored(self, reply: Reply, task: "asyncio.Task[None]") -> None:
+        """Answer a call once its large outputs are in the client's memory."""
+        decoded, asked = self._decoded, self._asked
+        if self._is_ready(task) and decoded is not None and asked is not None:
+            self._answer(decoded, reply, asked)
+
+    def _answer(self, decoded: Decoded, reply: Reply, asked: Asked) -> None:
         try:
             wire, lines = self.edge.inferences.write(decoded, reply, asked)
+        except RequestError as error:  # its outputs have no room in the client's memory
+            self.fail(reply_of(error))
+            return
         except Exception:
             logger.exception("encoding a gRPC answer of '%s' failed", decoded.call.model.name)
             self._break()

@@ -36,7 +36,8 @@ def read_batch_max(name: str, parameters: Mapping[str, object], served: Any = No
     batch_max = None
     for key, value in config.items():
         if key == "max_batch_size":
-            batch_max = _whole(value)
+            unbatched = value in (0, "0") and _is_served(key, value, served)
+            batch_max = None if unbatched else _whole(value)
         elif key == "name" and value not in ("", name):
             raise _bad(f"config: the name is {quoted(value)}, but the load is of {quoted(name)}")
         elif key not in _KEYS:

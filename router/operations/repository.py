@@ -32,7 +32,7 @@ from router.tensors.decoded import MODEL_VERSION
 from router.tensors.wording import listed, quoted, suggestion
 from serving.control.replicas import ReplicaStatus, SliceRecord
 from serving.ports import Serving
-from serving.specs import ServedModel
+from serving.specs import ModelSpec, ServedModel
 
 LISTED_MAX = 8
 """Of the known models, in the sentence on an unknown one."""
@@ -194,7 +194,9 @@ class Repository:
         served = {model.name: model for model in self.current.models}
         for index, model in enumerate(self.filed.models):
             if model.name == name and self.filed.document is not None:
-                read = with_batch_max(read_served(self.filed.document, index), batch_max)
+                read = read_served(self.filed.document, index)
+                _check_batch(read.spec, batch_max)
+                read = with_batch_max(read, batch_max)
                 _check_name(name, read.name)
                 _check_batching(read)
                 return self._identify(self._placed(read, index, served.get(name)))
@@ -204,6 +206,7 @@ class Repository:
             raise not_found(name, self._unknown(name, [*folders]))
         spec = load_model(folder)
         _check_name(name, spec.name)
+        _check_batch(spec, batch_max)
         cache = self.filed.document is not None and asks_for_cache(self.filed.document)
         alone = serve_alone(spec, self.current.slices, self.filed.tiers, cache)
         return self._identify(with_batch_max(bounded(alone, self.filed.limits), batch_max))
@@ -305,6 +308,12 @@ def _entries(settings: Settings) -> dict[str, object]:
     listed_models = settings.document.at(("models",)) if settings.document else None
     entries = listed_models if isinstance(listed_models, list) else []
     return {model.name: entry for model, entry in zip(settings.models, entries, strict=True)}
+
+
+def _check_batch(spec: ModelSpec, batch_max: int | None) -> None:
+    if spec.unbatched and batch_max is not None:
+        why = f"model '{spec.name}' has no batch dimension (batch_max: 0 in its model.yaml)"
+        raise RepositoryError(BAD_INPUT, f"config: max_batch_size: {why}, got {batch_max}, expected 0")
 
 
 def _check_name(asked: str, stated: str) -> None:

@@ -23,16 +23,20 @@ from router.oip import (
 )
 from router.outcomes import ANSWERS
 from router.promises import promise
+from router.regions.registry import Regions
 from router.rpc.calls import Calls
 from router.tensors.compression import coding_of_message
 from router.tensors.decoded import MODEL_VERSION, Decoded
 from router.tensors.errors import RequestError, bad_input
 from router.tensors.messages import SMALL_BYTES, Outline, outline
+from router.tensors.places import CopyFirst, Memory
 from router.tensors.proto import check_besides, decode, encode, key_of, parse, recall
+from router.tensors.storing import store, stored_bytes, storing
 from serving.ports import Call, Reply, Serving
 from serving.specs import Limits, ServedModel
 from serving.tensor import Tensor
 from serving.vocabulary import COMPLETED, DRAINING
+from serving.worker.shared import PORTION_BYTES
 
 EXPIRY_GRACE_US: Final = 10_000
 """A call that its client ends this close to its deadline ended by that deadline: the client's timer
@@ -60,6 +64,7 @@ class Inferences:
         self._calls = calls
         self._limits = limits
         self.bulk = Bulk(limits)
+        self.regions: Regions | None = None  # of clients' shared memory; None where none is served
 
     def is_bulk(self, raw: bytes) -> bool:
         """Return whether the message is to be opened first: it is compressed, or has many typed contents."""
@@ -89,8 +94,13 @@ class Inferences:
             raise
         return raw
 
-    def read(self, raw: bytes, asked: Asked) -> Decoded:
-        """Return the request, with its call ready for the core. Raises RequestError, already counted."""
+    def memory(self, identity: Identity | None) -> Memory | None:
+        """Return the shared memory that the caller has registered; None where none is served."""
+        return None if self.regions is None else self.regions.of(identity)
+
+    def read(self, raw: bytes, asked: Asked, memory: Memory | None = None) -> Decoded:
+        """Return the request, with its call ready for the core. `memory`: its caller's. Raises RequestError,
+        already counted, and CopyFirst."""
         fields, tenant, name = asked.fields, asked.tenant, ""
         try:
             found = outline(raw, self._limits)
@@ -99,12 +109,12 @@ class Inferences:
             plan = recall(key, self._limits)
             if plan is not None and plan.model is self._serving.models.get(name) and not self._stopping():
                 self._calls.check_model(asked.identity, name)
-                decoded = plan.take(raw, found)
+                decoded = plan.take(raw, found, memory)
             else:
-                decoded = self._parsed(raw, found, key, asked.identity)
+                decoded = self._parsed(raw, found, key, asked.identity, memory)
             call = decoded.call
             if call.model.spec.decoupled:
-                check_decoupled(call, asked.streams)
+                check_decoupled(decoded, asked.streams)
             call.arrived_us = asked.arrived_us
             call.tenant = tenant
             _take_deadlines(call, asked.remaining_s, fields)
@@ -120,22 +130,51 @@ class Inferences:
         return decoded
 
     def _parsed(
-        self, raw: bytes, found: Outline, key: tuple[bytes, int] | None, identity: Identity | None
+        self,
+        raw: bytes,
+        found: Outline,
+        key: tuple[bytes, int] | None,
+        identity: Identity | None,
+        memory: Memory | None,
     ) -> Decoded:
         check_besides(found)
         request, apart = parse(raw, found)  # of a large one its raw contents apart
         if self._stopping():
             raise RequestError(DRAINING, ANSWERS[DRAINING].sentence)
-        return decode(
-            request, self._model(found.name, request.model_version, identity), self._limits, apart, key
-        )
+        model = self._model(found.name, request.model_version, identity)
+        return decode(request, model, self._limits, apart, key, memory)
 
     def _stopping(self) -> bool:
         return self._calls.stopping.is_set()
 
+    async def read_whole(self, raw: bytes, asked: Asked) -> Decoded:
+        """Return the same; inputs in its caller's shared memory are copied first where they are large."""
+        try:
+            return self.read(raw, asked, self.memory(asked.identity))
+        except CopyFirst as first:
+            return self.read(raw, asked, await self.copied(first, raw, asked))
+
+    async def copied(self, first: CopyFirst, raw: bytes, asked: Asked) -> Memory:
+        """Return the caller's memory with the call's inputs copied. Raises RequestError, already counted."""
+        try:
+            return await first.copy(len(raw))
+        except RequestError as error:
+            self._serving.refused(outline(raw, self._limits).name, error.outcome, asked.tenant)
+            raise
+
+    def stores_much(self, decoded: Decoded, reply: Reply) -> bool:
+        """Return whether more goes to the client's memory than the event loop copies at once."""
+        return bool(decoded.targets) and stored_bytes(decoded, reply) > PORTION_BYTES
+
+    async def store(self, decoded: Decoded, reply: Reply) -> None:
+        """Write what goes to the client's memory, a portion at a time; RequestError where it has no room."""
+        await self.bulk.in_turns(stored_bytes(decoded, reply), storing(decoded, reply))
+
     def write(self, decoded: Decoded, reply: Reply, asked: Asked) -> tuple[bytes, Lines]:
-        """Return a completed call's answer as bytes, and what it says of itself."""
+        """Return a completed call's answer as bytes, and what it says of itself. What goes to the client's
+        memory is there before; RequestError where it has no room."""
         call, serving = decoded.call, self._serving
+        store(decoded, reply)
         answer = encode(decoded, reply)
         lines = completed_lines(reply, call.due_us, asked.began_us, serving.now_us())
         if reply.answered_us:
@@ -154,12 +193,18 @@ class Inferences:
         return find_model(self._serving, name, version or MODEL_VERSION)
 
 
-def check_decoupled(call: Call, streams: bool) -> None:
+def check_decoupled(decoded: Decoded, streams: bool) -> None:
     """Raise RequestError if a request cannot be put to its decoupled model. The wording is Triton's."""
+    call = decoded.call
     if not streams:
         raise bad_input(
             "ModelInfer RPC doesn't support models with decoupled transaction policy: "
             f"'{call.model.name}' gives any number of answers; expected ModelStreamInfer"
+        )
+    if decoded.targets:
+        raise bad_input(
+            f"'{call.model.name}' gives any number of answers, and each would overwrite the one before; "
+            "expected outputs in the answers, not in shared memory"
         )
     check_one_row(call)
 

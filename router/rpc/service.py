@@ -19,7 +19,8 @@ from router.auth.identity import CALLER, may_use
 from router.auth.rights import rpc_roles
 from router.bulk.pool import Bulk
 from router.explanation import separate
-from router.oip import EXTENSIONS, PLATFORM, ReadStatistics, find_model
+from router.oip import PLATFORM, ReadStatistics, extensions, find_model
+from router.regions.registry import Regions
 from router.rpc.calls import Calls, RpcMethod, Screened, abort, fields_of, reply_of
 from router.rpc.health import Health
 from router.rpc.inference import Asked, Inferences, is_expiring
@@ -73,6 +74,10 @@ class RpcService:
         """Read large typed contents with this `bulk`. Call this before `start`."""
         self.inferences.bulk = bulk
 
+    def share(self, regions: Regions) -> None:
+        """Serve tensors in these regions of clients' shared memory. Call this before `start`."""
+        self.inferences.regions = regions
+
     def count(self, account: Account) -> None:
         """Count what calls hold in this account. Call this before `start`."""
         self.calls.use(account)
@@ -122,14 +127,19 @@ class RpcService:
         try:
             if self.inferences.is_bulk(raw):
                 raw = await self.inferences.open(raw, asked)
-            decoded = self.inferences.read(raw, asked)
+            decoded = await self.inferences.read_whole(raw, asked)
         except RequestError as error:
             await abort(context, reply_of(error))
         self.calls.submitted(context)
         reply = await self._ask(decoded.call)
         if reply.outcome is not COMPLETED:
             await abort(context, reply, decoded.call.due_us)
-        answer, lines = self.inferences.write(decoded, reply, asked)
+        try:
+            if self.inferences.stores_much(decoded, reply):
+                await self.inferences.store(decoded, reply)
+            answer, lines = self.inferences.write(decoded, reply, asked)
+        except RequestError as error:  # its outputs have no room in the client's memory
+            await abort(context, reply_of(error))
         context.set_trailing_metadata(tuple(separate(lines).items()))
         return answer
 
@@ -168,7 +178,7 @@ class RpcService:
 
     async def _server_metadata(self, _request: Any, _context: Any) -> Any:
         return service_pb2.ServerMetadataResponse(
-            name=self._name, version=self._version, extensions=EXTENSIONS
+            name=self._name, version=self._version, extensions=extensions(self.inferences.regions)
         )
 
     async def _model_metadata(self, request: Any, context: Any) -> Any:
@@ -181,8 +191,8 @@ class RpcService:
             name=spec.name,
             versions=[MODEL_VERSION],
             platform=PLATFORM,
-            inputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in spec.inputs],
-            outputs=[tensor(name=t.name, datatype=t.datatype, shape=t.shape) for t in spec.outputs],
+            inputs=[tensor(name=t.name, datatype=t.datatype, shape=spec.told(t)) for t in spec.inputs],
+            outputs=[tensor(name=t.name, datatype=t.datatype, shape=spec.told(t)) for t in spec.outputs],
         )
 
     async def _model_statistics(self, request: Any, context: Any) -> Any:

@@ -199,7 +199,7 @@ class ModelStream:
             )
             if streams.inferences.is_bulk(message):
                 message = await streams.inferences.open(message, asked)
-            self._submit(request, message, asked)
+            self._submit(request, await streams.inferences.read_whole(message, asked))
         except RequestError as error:
             self._fail(request, reply_of(error), message)
         except Exception:
@@ -208,8 +208,8 @@ class ModelStream:
         finally:
             streams.calls.submitted(request)
 
-    def _submit(self, request: StreamRequest, message: bytes, asked: Asked) -> None:
-        decoded = request.decoded = self._streams.inferences.read(message, asked)
+    def _submit(self, request: StreamRequest, decoded: Decoded) -> None:
+        request.decoded = decoded
         request.id, request.model = decoded.id, decoded.call.model.name
         if decoded.call.model.spec.decoupled:
             request.in_turn = False
@@ -233,8 +233,32 @@ class ModelStream:
         if not request.in_turn:
             self._end(request, stream_end(request.id, request.model) if decoded.empty_final else b"", OK)
             return
+        inferences = self._streams.inferences
+        if inferences.stores_much(decoded, reply):
+            inferences.bulk.begin(inferences.store(decoded, reply), partial(self._stored, request, reply))
+        else:
+            self._answer(request, decoded, reply, asked)
+
+    def _stored(self, request: StreamRequest, reply: Reply, task: "asyncio.Task[None]") -> None:
+        """Answer a request once its large outputs are in the client's memory."""
+        error = CancelledError() if task.cancelled() else task.exception()
+        decoded, asked = request.decoded, request.asked
+        if self._is_over or request.is_over or decoded is None or asked is None:
+            return
+        if error is None:
+            self._answer(request, decoded, reply, asked)
+        elif isinstance(error, RequestError):
+            self._fail(request, reply_of(error))
+        else:
+            logger.error("storing a streamed answer of '%s' failed", request.model, exc_info=error)
+            self._answer_error(request, INTERNAL_ERROR, BROKEN)
+
+    def _answer(self, request: StreamRequest, decoded: Decoded, reply: Reply, asked: Asked) -> None:
         try:
             answer, _ = self._streams.inferences.write(decoded, reply, asked)
+        except RequestError as error:  # its outputs have no room in the client's memory
+            self._fail(request, reply_of(error))
+            return
         except Exception:
             logger.exception("encoding a streamed answer of '%s' failed", request.model)
             self._answer_error(request, INTERNAL_ERROR, BROKEN)

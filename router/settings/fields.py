@@ -6,7 +6,7 @@ Units are in the keys, so a number never changes its meaning.
 from collections.abc import Callable, Collection
 from typing import Annotated
 
-from pydantic import Field, PlainValidator
+from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from router.settings.problems import fault, shown, unknown_name
@@ -15,9 +15,25 @@ from serving.specs import ParameterValue
 FAULT = "fault"
 """The pydantic error type whose message is already a sentence of ours."""
 
+SIZES = "sizes of 1 or more, or -1 where any size is welcome"
+"""Of a shape."""
+
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 HOUR_MS = HOUR_S * 1000
+
+
+class Keys(BaseModel):
+    """A mapping with known keys. A key without a value counts as not given."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _omit_empty(cls, section: object) -> object:
+        if not isinstance(section, dict):
+            return section
+        return {k: v for k, v in section.items() if v is not None or k not in cls.model_fields}
 
 
 def refuse(message: str) -> PydanticCustomError:
@@ -88,9 +104,8 @@ Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 def check_shape(shape: list[int]) -> list[int]:
     """Return the shape of a tensor; it raises if it is none."""
-    if shape[:1] != [-1] or any(size < 1 and size != -1 for size in shape):
-        message = "-1 (the batch) and then sizes of 1 or more, or -1 where any size is welcome"
-        raise refuse(f"not a shape; got {shape}, expected {message}")
+    if not shape or any(size < 1 and size != -1 for size in shape):
+        raise refuse(f"not a shape; got {shape}, expected {SIZES}")
     return shape
 
 

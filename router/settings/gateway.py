@@ -10,6 +10,7 @@ from router.settings.addresses import url_of
 from router.settings.admin import AdminSettings, read_admin
 from router.settings.auth import AuthSettings, read_auth
 from router.settings.cache import read_cache
+from router.settings.client_shm import ClientShm, read_client_shm
 from router.settings.delays import bounded
 from router.settings.devices import check_domains, read_devices
 from router.settings.document import Document, read_document
@@ -51,7 +52,8 @@ _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 class ServerSettings:
     """What the servers call themselves and where they listen; port 0 picks a free one. `triton_metrics`:
     metrics have Triton's names beside their own. `grpc`: which server takes gRPC calls. `tls`: how all ports
-    are encrypted, None where they are not."""
+    are encrypted, None where they are not. `client_shm`: what clients may register of their shared memory,
+    None for nothing."""
 
     name: str = "penstock"
     host: str = "127.0.0.1"
@@ -61,6 +63,7 @@ class ServerSettings:
     triton_metrics: bool = True
     grpc: str = "ngh2"  # or GRPCIO
     tls: TlsSettings | None = None
+    client_shm: ClientShm | None = None
 
     @property
     def address(self) -> str:
@@ -216,8 +219,9 @@ def _read_server(findings: Findings) -> ServerSettings:
     section = None
     if isinstance(findings.document.at(("server",)), dict):
         section = findings.parse(ServerSection, ("server",))
-    stated = section.model_dump(exclude_none=True, exclude={"tls"}) if section else {}
-    server = ServerSettings(**stated, tls=read_tls(findings))
+    values = section.model_dump(exclude_none=True, exclude={"tls"}) if section else {}
+    client_shm = read_client_shm(findings, values.pop("client_shm", None))
+    server = ServerSettings(**values, tls=read_tls(findings), client_shm=client_shm)
     owners: dict[int, str] = {}
     for key, port in _ports(server).items():
         if port in owners:

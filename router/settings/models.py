@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from router.settings.document import read_document
+from router.settings.fields import SIZES
 from router.settings.findings import Findings
 from router.settings.labels import read_labels
 from router.settings.problems import (
@@ -99,7 +100,16 @@ def _check_distinct(
 def _check_tensors(findings: Findings, model: ModelFile) -> None:
     _check_distinct(findings, ("inputs",), model.inputs)
     _check_distinct(findings, ("outputs",), model.outputs)
+    _check_batch(findings, model)
+    if model.inputs[0].optional:
+        expected = "expected an input first that every request has: it says how many rows there are"
+        findings.add(("inputs", 0, "optional"), f"the first input is optional; {expected}")
     if model.size_hint is None:
+        return
+    optional = [tensor.name for tensor in model.inputs if tensor.optional]
+    if model.size_hint.input in optional:
+        message = f"{shown(model.size_hint.input)} is optional; expected an input that every request has"
+        findings.add(("size_hint", "input"), message)
         return
     inputs = {tensor.name: tensor.datatype for tensor in model.inputs}
     name = model.size_hint.input
@@ -110,6 +120,17 @@ def _check_tensors(findings: Findings, model: ModelFile) -> None:
             f"{shown(name)} has datatype {inputs[name]}; expected a BYTES input, whose bytes are counted"
         )
         findings.add(("size_hint", "input"), message)
+
+
+def _check_batch(findings: Findings, model: ModelFile) -> None:
+    """Add tensors without a batch dimension, of a model that takes batches."""
+    if model.batch_max == 0 or not findings.sound(("batch_max",)):
+        return
+    for key, tensors in (("inputs", model.inputs), ("outputs", model.outputs)):
+        for index, tensor in enumerate(tensors):
+            if tensor.shape[0] != -1:
+                expected = f"expected -1 (the batch) and then {SIZES}; batch_max: 0 is without a batch"
+                findings.add((key, index, "shape"), f"not a shape; got {tensor.shape}, {expected}")
 
 
 def _check_variants(findings: Findings, model: ModelFile) -> None:
@@ -136,6 +157,8 @@ def _check_decoupled(findings: Findings, model: ModelFile) -> None:
         findings.add(("validation",), f"{told}, which cannot vote; expected no validation")
     if model.sequence is not None:
         findings.add(("sequence",), f"{told}, and a sequence counts one; expected decoupled: false")
+    if model.batch_max == 0:
+        findings.add(("batch_max",), f"{told}, each of one row of a batch; got 0, expected 1 or more")
 
 
 def _check_parameter(findings: Findings, loc: Loc, parameter: ParameterSection) -> None:
@@ -169,7 +192,11 @@ def _read_labels(findings: Findings, model: ModelFile, folder: Path) -> dict[str
     """Return the labels by output, of those that have any."""
     return {
         output.name: read_labels(
-            findings, ("outputs", index, "labels"), output.labels, (output.datatype, output.shape), folder
+            findings,
+            ("outputs", index, "labels"),
+            output.labels,
+            (output.datatype, _tensor(output, model).shape),
+            folder,
         )
         for index, output in enumerate(model.outputs)
         if output.labels is not None
@@ -233,13 +260,14 @@ def _spec(
     return ModelSpec(
         name=model.name,
         folder=folder,
-        inputs=tuple(map(_tensor, model.inputs)),
-        outputs=tuple(map(_tensor, model.outputs)),
+        inputs=tuple(replace(_tensor(each, model), optional=each.optional) for each in model.inputs),
+        outputs=tuple(_tensor(each, model) for each in model.outputs),
         variants=tuple(_variant(each, model, folder, accuracy) for each in model.variants),
         default_variant=model.default_variant or model.variants[0].name,
         slo_us=round((model.slo_ms or 0) * 1000),
         slo_rows=model.slo_rows or 0,
-        batch_max=model.batch_max,
+        batch_max=model.batch_max or 1,
+        unbatched=model.batch_max == 0,
         accuracy_metric=model.accuracy.metric if model.accuracy else "",
         size_hint=SizeHint(hint.input, tuple(hint.buckets), hint.unit) if hint else None,
         parameters=tuple(
@@ -254,8 +282,10 @@ def _spec(
     )
 
 
-def _tensor(section: TensorSection) -> TensorSpec:
-    return TensorSpec(section.name, section.datatype, tuple(section.shape))
+def _tensor(section: TensorSection, model: ModelFile) -> TensorSpec:
+    """Return the tensor, with a batch dimension also where the model has none."""
+    batch = (-1,) if model.batch_max == 0 else ()
+    return TensorSpec(section.name, section.datatype, (*batch, *section.shape))
 
 
 def _variant(

@@ -6,14 +6,16 @@ values are built.
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, Field, PlainValidator
 
+from router.settings.client_shm import ClientShmKey
 from router.settings.fields import (
     DAY_S,
     HOUR_MS,
     Count,
     DeviceText,
     Fraction,
+    Keys,
     Kilobytes,
     Megabytes,
     Name,
@@ -62,17 +64,8 @@ ONLY_VARIANT = "default"
 _BATCHING = BatchingSpec()
 
 
-class Section(BaseModel):
-    """A mapping with known keys. A key without a value counts as not given."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _omit_empty(cls, section: object) -> object:
-        if not isinstance(section, dict):
-            return section
-        return {k: v for k, v in section.items() if v is not None or k not in cls.model_fields}
+class Section(Keys, BaseModel):  # the second so that linters know it
+    """A mapping with known keys."""
 
 
 def _check_variants(value: object) -> object:
@@ -165,6 +158,7 @@ class ServerSection(Section):
     triton_metrics: bool | None = None
     grpc: Literal["ngh2", "grpcio"] | None = None
     tls: dict[str, object] | None = None  # `router.settings.tls.TlsSection`
+    client_shm: ClientShmKey = None
 
 
 class AdminSection(Section):
@@ -413,6 +407,12 @@ class TensorSection(Section):
     shape: Annotated[list[int], AfterValidator(check_shape)]
 
 
+class InputSection(TensorSection):
+    """An input; a request may leave out an optional one."""
+
+    optional: bool = False
+
+
 class OutputSection(TensorSection):
     """An output; its labels are a list, or a file in the model's folder."""
 
@@ -466,9 +466,9 @@ class ModelFile(Section):
 
     name: Name
     description: str = ""
-    inputs: Annotated[list[TensorSection], Field(min_length=1)]
+    inputs: Annotated[list[InputSection], Field(min_length=1)]
     outputs: Annotated[list[OutputSection], Field(min_length=1)]
-    batch_max: Annotated[int, Field(ge=1, le=65536)]
+    batch_max: Annotated[int, Field(ge=0, le=65536)]
     slo_ms: SloMs | None = None
     slo_rows: Count | None = None
     deterministic: bool = False

@@ -67,6 +67,8 @@ def read_sequence(findings: Findings, model: ModelFile) -> SequenceSpec | None:
         return None
     _check_deterministic(findings, model)
     direct = section.strategy == "direct"
+    if model.batch_max == 0:
+        findings.add(("batch_max",), "each sequence has a row of the batch; got 0, expected 1 or more")
     if direct and section.slots is not None and section.slots > model.batch_max:
         expected = f"at most batch_max, {model.batch_max}: with direct each sequence has a row of the batch"
         findings.add((*_LOC, "slots"), fault("too many", section.slots, expected))

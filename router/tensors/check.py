@@ -9,23 +9,25 @@ from math import prod
 from router.tensors.errors import RequestError, bad_input, too_large
 from router.tensors.wording import listed, quoted, suggestion, written
 from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec
-from serving.tensor import ANY, DATATYPES, ITEM_BYTES
+from serving.tensor import ABSENT, ANY, DATATYPES, ITEM_BYTES
 
 
 class ClaimedInput:
-    """What a client says that an input is."""
+    """What a client says that an input is. `absent`: the client leaves it out. `told`: its shape in the
+    client's words, which has no batch dimension where the model has none."""
 
-    __slots__ = ("datatype", "name", "shape")
+    __slots__ = ("absent", "datatype", "name", "shape", "told")
 
-    def __init__(self, name: str, datatype: str, shape: tuple[int, ...]) -> None:
+    def __init__(self, name: str, datatype: str, shape: tuple[int, ...], absent: bool = False) -> None:
         self.name = name
         self.datatype = datatype
-        self.shape = shape
+        self.shape = self.told = shape
+        self.absent = absent
 
     @property
     def data_bytes(self) -> int:
         """Exact bytes of the data; for BYTES the least that its elements' lengths take."""
-        return prod(self.shape) * (ITEM_BYTES[self.datatype] or 4)
+        return 0 if self.absent else prod(self.shape) * (ITEM_BYTES[self.datatype] or 4)
 
 
 def arrange(model: ServedModel, claims: Sequence[ClaimedInput], limits: Limits) -> list[int]:
@@ -52,10 +54,27 @@ def arrange(model: ServedModel, claims: Sequence[ClaimedInput], limits: Limits) 
         _bounded(claim, claim.data_bytes, limits)
         if claim.datatype == "BYTES" and prod(claim.shape) > limits.bytes_count:
             raise too_large(
-                f"input '{claim.name}': BYTES {written(claim.shape)} has {prod(claim.shape)} elements; "
+                f"input '{claim.name}': BYTES {written(claim.told)} has {prod(claim.shape)} elements; "
                 f"at most {limits.bytes_count} are accepted (limits.bytes_count)"
             )
     return order
+
+
+def in_one_row(model: ServedModel, claims: Sequence[ClaimedInput]) -> None:
+    """Add the batch dimension to the inputs of a model that has none for its clients."""
+    if model.spec.unbatched:
+        for claim in claims:
+            claim.shape = (1, *claim.told)
+
+
+def left_out(model: ServedModel, claims: Sequence[ClaimedInput]) -> list[ClaimedInput]:
+    """Return a claim for each optional input that the request leaves out: of its rows, and without data."""
+    optional = [tensor.name for tensor in model.spec.inputs if tensor.optional]
+    if not optional:
+        return []
+    given = [claim.name for claim in claims]
+    rows = claims[0].shape[:1] if claims else ()
+    return [ClaimedInput(name, ABSENT, rows, absent=True) for name in optional if name not in given]
 
 
 def find_outputs(model: ServedModel, names: Sequence[str]) -> list[int]:
@@ -79,7 +98,7 @@ def check_size(claim: ClaimedInput, size: int, limits: Limits) -> None:
     _bounded(claim, size, limits)
     if claim.datatype != "BYTES" and size != claim.data_bytes:
         raise bad_input(
-            f"input '{claim.name}': {claim.datatype} {written(claim.shape)} takes "
+            f"input '{claim.name}': {claim.datatype} {written(claim.told)} takes "
             f"{claim.data_bytes} bytes, got {size}"
         )
 
@@ -96,12 +115,14 @@ def check_count(what: str, number: int, limits: Limits) -> None:
 
 def _missing(tensors: Sequence[TensorSpec], spec: ModelSpec) -> RequestError:
     names = " and ".join(f"'{tensor.name}'" for tensor in tensors)
-    expected = ", ".join(f"{tensor.datatype} {written(tensor.shape)}" for tensor in tensors)
+    expected = ", ".join(f"{tensor.datatype} {written(spec.told(tensor))}" for tensor in tensors)
     subject, are = ("inputs", "are") if len(tensors) > 1 else ("input", "is")
     return bad_input(f"{subject} {names} of model '{spec.name}' {are} missing: expected {expected}")
 
 
 def _fits(claim: ClaimedInput, tensor: TensorSpec, spec: ModelSpec) -> None:
+    if claim.absent:
+        return
     expected = DATATYPES if tensor.datatype == ANY else (tensor.datatype,)
     if claim.datatype not in expected:
         hint = suggestion(claim.datatype, DATATYPES) if claim.datatype not in DATATYPES else ""
@@ -112,7 +133,7 @@ def _fits(claim: ClaimedInput, tensor: TensorSpec, spec: ModelSpec) -> None:
     shape = claim.shape
     if min(shape, default=0) < 0:
         raise bad_input(
-            f"input '{claim.name}': shape {written(shape[:16])} has a negative dimension; "
+            f"input '{claim.name}': shape {written(claim.told[:16])} has a negative dimension; "
             "a request says how many there are"
         )
     if len(shape) == len(tensor.shape) and all(
@@ -122,9 +143,11 @@ def _fits(claim: ClaimedInput, tensor: TensorSpec, spec: ModelSpec) -> None:
     # The beginning is Triton's own sentence, which its clients and tests look for.
     message = (
         f"unexpected shape for input '{claim.name}' for model '{spec.name}': "
-        f"expected {written(tensor.shape)}, got {written(shape[:16])}"
+        f"expected {written(spec.told(tensor))}, got {written(claim.told[:16])}"
     )
-    if len(shape) == len(tensor.shape) - 1:
+    if spec.unbatched:
+        message += "; this model has no batch dimension"
+    elif len(shape) == len(tensor.shape) - 1:
         message += f"; the batch dimension comes first: one row is {written((1, *shape))}"
     raise bad_input(message)
 
@@ -133,6 +156,8 @@ def _rows(claims: Sequence[ClaimedInput], limits: Limits) -> None:
     first = claims[0]
     rows = first.shape[0]
     for claim in claims:
+        if claim.absent:
+            continue
         if claim.shape[0] == 0:
             raise bad_input(
                 f"input '{claim.name}': shape {written(claim.shape)} has no rows; send at least one"
@@ -152,7 +177,7 @@ def _rows(claims: Sequence[ClaimedInput], limits: Limits) -> None:
 def _bounded(claim: ClaimedInput, size: int, limits: Limits) -> None:
     if size > limits.tensor_bytes:
         raise too_large(
-            f"input '{claim.name}': {claim.datatype} {written(claim.shape)} of {size} bytes; "
+            f"input '{claim.name}': {claim.datatype} {written(claim.told)} of {size} bytes; "
             f"at most {limits.tensor_bytes} are accepted (limits.tensor_mb)"
         )
 

@@ -8,13 +8,15 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from router.tensors.errors import bad_input
+from router.tensors.places import PLACE
 from router.tensors.wording import listed, quoted, suggestion
 
-OUTPUT: Final = ("binary_data", "classification")
-"""What the gateway reads of an output's parameters."""
+INPUT: Final = ("binary_data_size", *PLACE)
+OUTPUT: Final = ("binary_data", "classification", *PLACE)
+"""What the gateway reads of the parameters of an input and of an output."""
 
 _ALONE: Final = "the model has no sequences (sequence: in its model.yaml)"
-_INLINE: Final = "tensors travel in the messages themselves"
+_OF_TENSORS: Final = "it belongs to an input or an output"
 
 _UNSERVED: Final[Mapping[str, str]] = {
     "sequence_id": _ALONE,
@@ -23,9 +25,7 @@ _UNSERVED: Final[Mapping[str, str]] = {
     "priority": "deadlines order the requests; state 'timeout', or name a tier",
     "headers": "no header field reaches a model; state what it reads as parameters",
     "triton_enable_empty_final_response": "it is true or false",
-    "shared_memory_region": _INLINE,
-    "shared_memory_byte_size": _INLINE,
-    "shared_memory_offset": _INLINE,
+    **dict.fromkeys(PLACE, _OF_TENSORS),
     "classification": "it belongs to an output",
 }
 """What Triton reads (its extensions for sequences, scheduling policy, shared memory and classification) and

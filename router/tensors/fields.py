@@ -10,8 +10,9 @@ from router.tensors.classes import PARAMETER as CLASSES
 from router.tensors.classes import read_classes
 from router.tensors.decoded import MODEL_VERSION, RequestedOutput
 from router.tensors.errors import RequestError, bad_input, too_large
-from router.tensors.extensions import OUTPUT, refuse_unread
+from router.tensors.extensions import INPUT, OUTPUT, refuse_unread
 from router.tensors.nesting import over_count, too_deep
+from router.tensors.places import Place, read_place, refused_classes
 from router.tensors.wording import listed, quoted, suggestion
 from serving.specs import Limits, ServedModel
 
@@ -30,14 +31,18 @@ _ENTRY: Final[Mapping[str, Sequence[str]]] = {
 
 
 class Input:
-    """One entry of `inputs`: what it claims, and its data in JSON or its size after the JSON."""
+    """One entry of `inputs`: what it claims, and its data in JSON, its size after the JSON, or its place in
+    the client's memory."""
 
-    __slots__ = ("binary_bytes", "claim", "data")
+    __slots__ = ("binary_bytes", "claim", "data", "place")
 
-    def __init__(self, claim: ClaimedInput, data: object, binary_bytes: int | None) -> None:
+    def __init__(
+        self, claim: ClaimedInput, data: object, binary_bytes: int | None, place: Place | None = None
+    ) -> None:
         self.claim = claim
         self.data = data
         self.binary_bytes = binary_bytes
+        self.place = place
 
 
 def parse(text: bytes, limits: Limits) -> Object:
@@ -100,15 +105,20 @@ def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[Reques
     names: list[str] = []
     binary: list[bool] = []
     classes: list[int] = []
+    places: list[Place | None] = []
     for index, entry in enumerate(entries):
         name = _text(entry, "name", f"outputs[{index}]")
         what = f"output {quoted(name)}"
         asked = parameters(entry, what)
         refuse_unread(what, asked, OUTPUT)
         names.append(name)
-        binary.append(_flag(asked, "binary_data", default, what))
+        place = read_place(asked, what)
+        places.append(place)
+        binary.append(_flag(asked, "binary_data", default, what) or place is not None)
         classes.append(read_classes(asked.get(CLASSES), what))
-    return tuple(map(RequestedOutput, find_outputs(model, names), binary, classes))
+        if place is not None and classes[-1]:
+            raise refused_classes(what)
+    return tuple(map(RequestedOutput, find_outputs(model, names), binary, classes, places))
 
 
 def request_id(document: Object) -> str:
@@ -131,8 +141,13 @@ def _input(entry: Object, where: str) -> Input:
     what = f"input {quoted(name)}"
     claim = ClaimedInput(name, _text(entry, "datatype", what), _shape(entry, what))
     asked = parameters(entry, what)
-    refuse_unread(what, asked, ("binary_data_size",))
+    refuse_unread(what, asked, INPUT)
     size = asked.get("binary_data_size")
+    place = read_place(asked, what)
+    if place is not None:
+        if size or "data" in entry:
+            raise bad_input(f"{what} has data in the request and in shared memory; send one of them")
+        return Input(claim, None, None, place)
     if size is None:
         if "data" not in entry:
             raise bad_input(f"{what} has neither 'data' nor 'parameters.binary_data_size'")

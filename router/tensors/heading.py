@@ -7,6 +7,7 @@ from router.tensors.classes import check_classes
 from router.tensors.decoded import Decoded, RequestedOutput
 from router.tensors.elements import longest_element
 from router.tensors.parameters import RequestParameters
+from router.tensors.places import Memory, aim
 from router.tensors.sequences import check_rows
 from serving.ports import Call
 from serving.specs import ServedModel
@@ -17,7 +18,7 @@ class Heading:
     """All of a request but its data, checked; requests that say the same may share one."""
 
     __slots__ = (
-        "_as_text", "_asked", "_hinted", "_id", "_model", "_rows", "_size", "_texts", "_wanted",
+        "_aimed", "_as_text", "_asked", "_hinted", "_id", "_model", "_rows", "_size", "_texts", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -36,6 +37,7 @@ class Heading:
         self._rows = claims[0].shape[0]
         self._id = request_id
         self._wanted = wanted
+        self._aimed = [each.place for each in wanted if each.place is not None]
         self._asked = asked
         self._texts = tuple(i for i, claim in enumerate(claims) if claim.datatype == "BYTES")
         hint = model.spec.size_hint
@@ -45,8 +47,9 @@ class Heading:
         fixed = self._hinted >= 0 and self._hinted not in self._texts
         self._size = claims[self._hinted].data_bytes // self._rows if fixed else 0
 
-    def complete(self, tensors: Sequence[Tensor]) -> Decoded:
-        """Return the request with its data (in the order of the spec); RequestError for malformed BYTES."""
+    def complete(self, tensors: Sequence[Tensor], memory: Memory | None) -> Decoded:
+        """Return the request with its data (in the order of the spec). `memory`: of its caller, None where
+        none is served. RequestError for malformed BYTES, and for outputs that have no place there."""
         call = Call(self._model, tensors, self._rows)
         call.timeout_us, call.variant, call.parameters, stated, empty_final, call.sequence = self._asked
         call.size = self._size
@@ -57,4 +60,6 @@ class Heading:
                 call.size = longest
         decoded = Decoded(call, self._id, self._wanted, stated)
         decoded.empty_final = empty_final
+        if self._aimed:
+            decoded.targets = aim(self._aimed, memory)
         return decoded

@@ -11,16 +11,33 @@ from typing import Any  # the generated protobuf classes carry no types
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2
 
-from router.tensors.check import ClaimedInput, arrange, check_count, check_size, find_outputs
+from router.tensors.check import (
+    ClaimedInput,
+    arrange,
+    check_count,
+    check_size,
+    find_outputs,
+    in_one_row,
+    left_out,
+)
 from router.tensors.classes import PARAMETER as CLASSES
 from router.tensors.classes import classify, read_classes
 from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
 from router.tensors.elements import pack_elements
 from router.tensors.errors import bad_input, too_large
-from router.tensors.extensions import OUTPUT, only_binary, refuse_unread
+from router.tensors.extensions import INPUT, OUTPUT, only_binary, refuse_unread
 from router.tensors.heading import Heading
 from router.tensors.messages import SMALL_BYTES, Outline, count_contents, damaged, outline, split
 from router.tensors.parameters import read
+from router.tensors.places import (
+    Memory,
+    Place,
+    fill,
+    place_parameters,
+    placed_inputs,
+    read_place,
+    refused_classes,
+)
 from router.tensors.recent import Recent
 from router.tensors.wording import quoted, written
 from serving.ports import Reply
@@ -56,31 +73,42 @@ _ID = service_pb2.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3
 class Plan:
     """What a request says before its raw contents, checked. Clients say the same from call to call."""
 
-    __slots__ = ("_heading", "_pieces", "limits", "model")
+    __slots__ = ("_heading", "_pieces", "_placed", "limits", "model")
 
     def __init__(
-        self, heading: Heading, model: ServedModel, pieces: Sequence[tuple[ClaimedInput, int]], limits: Limits
+        self,
+        heading: Heading,
+        model: ServedModel,
+        pieces: Sequence[tuple[ClaimedInput, int]],
+        placed: Sequence[tuple[int, Place]],
+        limits: Limits,
     ) -> None:
         """Build the plan. `pieces`: the inputs in the order of the spec, each with its place among the raw
-        contents."""
+        contents, -1 for those that are `placed` in the client's memory."""
         self.model = model
         self.limits = limits
         self._heading = heading
+        self._placed = placed
         self._pieces = [
             (claim, place, -1 if claim.datatype == "BYTES" else claim.data_bytes) for claim, place in pieces
         ]
 
-    def take(self, message: bytes, found: Outline) -> Decoded:
-        """Return the request; RequestError where its data are not what it says."""
+    def take(self, message: bytes, found: Outline, memory: Memory | None = None) -> Decoded:
+        """Return the request; RequestError where its data are not what it says; CopyFirst."""
         raw, tensors = found.raw, []
         body: Buffer = memoryview(message) if len(message) > SMALL_BYTES else message
         for claim, place, size in self._pieces:
+            if place < 0:
+                tensors.append(Tensor(claim.name, claim.datatype, claim.shape, b""))
+                continue
             each = raw[place]
             length = each.end - each.start
             if length != size:
                 check_size(claim, length, self.limits)
             tensors.append(Tensor(claim.name, claim.datatype, claim.shape, body[each.start : each.end]))
-        return self._heading.complete(tensors)
+        if self._placed:
+            fill(tensors, self._placed, memory)
+        return self._heading.complete(tensors, memory)
 
 
 _PLANS: Recent[tuple[bytes, int], Plan] = Recent(512)
@@ -88,15 +116,18 @@ _PLANS: Recent[tuple[bytes, int], Plan] = Recent(512)
 
 _OPENINGS: Recent[str, bytes] = Recent(256)
 _OUTPUTS: Recent[tuple[str, str, tuple[int, ...]], bytes] = Recent(512)
+_PLACED_OUTPUTS: Recent[tuple[str, str, tuple[int, ...], int, Place], bytes] = Recent(512)
 
 
 def key_of(message: bytes, found: Outline) -> tuple[bytes, int] | None:
     """Return by what its plan is known; None for a request that has none: it is long, or its raw contents do
-    not end it."""
+    not end it. One without raw contents may have all its inputs in the client's memory."""
     if found.key is not None:
         return found.key
     raw = found.raw
-    if not raw or raw[0].head > PLANNED_BYTES:
+    if not raw:
+        return (message, 0) if len(message) <= PLANNED_BYTES else None
+    if raw[0].head > PLANNED_BYTES:
         return None
     at = raw[0].head
     for each in raw:
@@ -138,11 +169,15 @@ def unfold(message: bytes, model: ServedModel, limits: Limits) -> bytes:
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
     claims = [ClaimedInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
-    arrange(model, claims, limits)
+    in_one_row(model, claims)
+    arrange(model, [*claims, *left_out(model, claims)], limits)
+    places = [_place_of(entry) for entry in inputs]
     if raw:
-        _only_raw(inputs, raw)
+        _only_raw(inputs, raw, places)
         return message
-    for claim, entry in zip(claims, inputs, strict=True):
+    for claim, entry, place in zip(claims, inputs, places, strict=True):
+        if place is not None:
+            continue
         request.raw_input_contents.append(_typed(claim, entry.contents))
         entry.ClearField("contents")
     unfolded: bytes = request.SerializeToString()
@@ -164,45 +199,53 @@ def decode(
     limits: Limits,
     apart: Sequence[Buffer] | None = None,
     key: tuple[bytes, int] | None = None,
+    memory: Memory | None = None,
 ) -> Decoded:
-    """Return the request; RequestError for everything that cannot be served as it stands. `apart`: its raw
-    contents, where `parse` has kept them out of it. `key`: by what its plan is to be known."""
+    """Return the request; RequestError for everything that cannot be served as it stands; CopyFirst.
+
+    `apart`: its raw contents, where `parse` has kept them out of it. `key`: by what its plan is to be known.
+    `memory`: what its caller has registered, None where no shared memory is served.
+    """
     raw = request.raw_input_contents if apart is None else apart
     inputs = request.inputs
     check_count("inputs", len(inputs), limits)
     claims = [ClaimedInput(entry.name, entry.datatype, tuple(entry.shape)) for entry in inputs]
+    in_one_row(model, claims)
+    claims += left_out(model, claims)
     order = arrange(model, claims, limits)
-    for entry in inputs:
-        if entry.parameters:
-            refuse_unread(f"input '{entry.name}'", _values(entry.parameters), ("binary_data_size",))
-    if raw:
-        _only_raw(inputs, raw)
+    places = [_place_of(entry) for entry in inputs]
+    at_raw = _only_raw(inputs, raw, places) if raw else []
+    says_little = all(lies or not entry.parameters for lies, entry in zip(places, inputs, strict=True))
+    lacking = len(claims) - len(inputs)
+    places += [None] * lacking
+    at_raw += [-1] * lacking
     tensors: list[Tensor] = []
-    for place in order:
-        claim = claims[place]
-        data = raw[place] if raw else _typed(claim, inputs[place].contents)
-        check_size(claim, len(data), limits)
-        if inputs[place].parameters:
-            _same_size(claim, _values(inputs[place].parameters), len(data))
+    for at in order:
+        claim, lies = claims[at], places[at]
+        data: Buffer = b""
+        if not claim.absent:
+            data = b"" if lies else raw[at_raw[at]] if raw else _typed(claim, inputs[at].contents)
+            _check_stated(claim, inputs[at], lies.size if lies else len(data), limits)
         tensors.append(Tensor(claim.name, claim.datatype, claim.shape, data))
     parameters = _values(request.parameters)
     only_binary("the request", parameters, "binary_data_output")
-    heading = Heading(
-        model,
-        [claims[place] for place in order],
-        request.id,
-        _wanted(request, model, limits),
-        read(parameters, model),
-    )
-    if key is not None and raw and not any(entry.parameters for entry in inputs):
-        _PLANS.put(key, Plan(heading, model, [(claims[place], place) for place in order], limits))
-    return heading.complete(tensors)
+    wanted = _wanted(request, model, limits)
+    heading = Heading(model, [claims[at] for at in order], request.id, wanted, read(parameters, model))
+    placed = placed_inputs([places[at] for at in order])
+    if placed:
+        fill(tensors, placed, memory)
+    decoded = heading.complete(tensors, memory)
+    if key is not None and says_little and (raw or len(placed) == len(inputs)):
+        pieces = [(claims[at], at_raw[at] if raw else -1) for at in order]
+        _PLANS.put(key, Plan(heading, model, pieces, placed, limits))
+    return decoded
 
 
 def encode(decoded: Decoded, reply: Reply) -> bytes:
     """Return the ModelInferResponse of a COMPLETED request, as it is sent: raw contents are its last field,
     and a message with them in it would copy each twice more."""
-    name = decoded.call.model.spec.name
+    spec = decoded.call.model.spec
+    name = spec.name
     parts: list[Buffer] = [_OPENINGS.get(name) or _opening(name)]
     if decoded.id:
         text = decoded.id.encode()
@@ -211,8 +254,15 @@ def encode(decoded: Decoded, reply: Reply) -> bytes:
     for wanted in decoded.wanted:
         tensor = reply.outputs[wanted.index]
         if wanted.classes:
-            tensor = classify(tensor, decoded.call.model.spec.outputs[wanted.index], wanted.classes)
+            tensor = classify(tensor, spec.outputs[wanted.index], wanted.classes)
+        if spec.unbatched:
+            tensor = tensor.without_batch()
         said = tensor.name, tensor.datatype, tensor.shape
+        if wanted.place is not None:
+            placed = (*said, len(tensor.data), wanted.place)
+            parts.append(_PLACED_OUTPUTS.get(placed) or _placed_output(*placed))
+            raw.append(_head(_RAW, 0))  # clients count the entries
+            continue
         parts.append(_OUTPUTS.get(said) or _output(*said))
         raw += (_head(_RAW, len(tensor.data)), tensor.data)
     return b"".join((*parts, *raw))
@@ -234,17 +284,54 @@ def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     return field
 
 
-def _only_raw(inputs: Any, raw: Any) -> None:
-    if len(raw) != len(inputs):
+def _placed_output(name: str, datatype: str, shape: tuple[int, ...], size: int, place: Place) -> bytes:
+    """Return the field of an output that lies in the client's memory, and remember it."""
+    response = service_pb2.ModelInferResponse()
+    output = response.outputs.add(name=name, datatype=datatype, shape=shape)
+    for key, value in place_parameters(place, size).items():
+        if isinstance(value, int):
+            output.parameters[key].int64_param = value
+        else:
+            output.parameters[key].string_param = value
+    field: bytes = response.SerializeToString()
+    _PLACED_OUTPUTS.put((name, datatype, shape, size, place), field)
+    return field
+
+
+def _place_of(entry: Any) -> Place | None:
+    """Return where an input lies in the client's memory, None for in the message."""
+    if not entry.parameters:
+        return None
+    what, asked = f"input {quoted(entry.name)}", _values(entry.parameters)
+    refuse_unread(what, asked, INPUT)
+    place = read_place(asked, what)
+    if place is not None and entry.HasField("contents") and entry.contents.ByteSize():
+        raise bad_input(f"{what} has contents and a place in shared memory; send one of them")
+    return place
+
+
+def _only_raw(inputs: Any, raw: Any, places: Sequence[Place | None]) -> list[int]:
+    """Return at which of the raw contents each input has its data, -1 where it has a place in shared
+    memory. RequestError unless each input has its data in one place."""
+    at_raw: list[int] = []
+    count = 0
+    for place in places:
+        at_raw.append(count if place is None else -1)
+        count += place is None
+    if len(raw) != count:
+        here, each = (
+            ("inputs", "input") if count == len(inputs) else ("inputs outside shared memory", "of them")
+        )
         raise bad_input(
-            f"the request has {len(inputs)} inputs, but {len(raw)} entries in raw_input_contents; "
-            "expected one for each input"
+            f"the request has {count} {here}, but {len(raw)} entries in raw_input_contents; "
+            f"expected one for each {each}"
         )
     for entry in inputs:
         if entry.HasField("contents") and entry.contents.ByteSize():
             raise bad_input(
                 f"input '{entry.name}' has contents although raw_input_contents is in use; send one of them"
             )
+    return at_raw
 
 
 def _typed(claim: ClaimedInput, contents: Any) -> bytes:
@@ -272,9 +359,16 @@ def _typed(claim: ClaimedInput, contents: Any) -> bytes:
     values = list(getattr(contents, field))
     if len(values) != elements:
         raise bad_input(
-            f"input '{claim.name}': shape {written(claim.shape)} takes {elements} elements, got {len(values)}"
+            f"input '{claim.name}': shape {written(claim.told)} takes {elements} elements, got {len(values)}"
         )
-    return pack_elements(claim.name, datatype, claim.shape, values, booleans=False)
+    return pack_elements(claim.name, datatype, claim.told, values, booleans=False)
+
+
+def _check_stated(claim: ClaimedInput, entry: Any, size: int, limits: Limits) -> None:
+    """Raise RequestError unless data of that size is what the input says of it."""
+    check_size(claim, size, limits)
+    if entry.parameters:
+        _same_size(claim, _values(entry.parameters), size)
 
 
 def _same_size(claim: ClaimedInput, parameters: Mapping[str, object], size: int) -> None:
@@ -302,17 +396,21 @@ def _wanted(request: Any, model: ServedModel, limits: Limits) -> tuple[Requested
     if not asked:
         return tuple(RequestedOutput(index, True) for index in range(len(model.spec.outputs)))
     check_count("outputs", len(asked), limits)
-    classes = [_classes(entry) if entry.parameters else 0 for entry in asked]
+    forms = [_form(entry) if entry.parameters else (0, None) for entry in asked]
     indices = find_outputs(model, [entry.name for entry in asked])
-    return tuple(RequestedOutput(index, True, count) for index, count in zip(indices, classes, strict=True))
+    return tuple(RequestedOutput(index, True, *form) for index, form in zip(indices, forms, strict=True))
 
 
-def _classes(entry: Any) -> int:
-    """Return how many classes are asked for in place of an output."""
+def _form(entry: Any) -> tuple[int, Place | None]:
+    """Return how many classes are asked for in place of an output, and where in the client's memory it is
+    to lie."""
     what, asked = f"output {quoted(entry.name)}", _values(entry.parameters)
     refuse_unread(what, asked, OUTPUT)
     only_binary(what, asked, "binary_data")
-    return read_classes(asked.get(CLASSES), what)
+    classes, place = read_classes(asked.get(CLASSES), what), read_place(asked, what)
+    if classes and place is not None:
+        raise refused_classes(what)
+    return classes, place
 
 
 def _values(parameters: Any) -> Mapping[str, object]:

@@ -8,7 +8,7 @@ body are which tensor. Tensors are slices of the body, which must not change aft
 import orjson
 
 from router.tensors import fields
-from router.tensors.check import ClaimedInput, arrange, check_size
+from router.tensors.check import ClaimedInput, arrange, check_size, in_one_row, left_out
 from router.tensors.classes import classify
 from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
 from router.tensors.elements import list_elements, one_element, pack_elements
@@ -16,6 +16,7 @@ from router.tensors.errors import bad_input, too_large
 from router.tensors.heading import Heading
 from router.tensors.nesting import booleans_possible, flatten
 from router.tensors.parameters import read
+from router.tensors.places import Memory, Place, fill, place_parameters, placed_inputs
 from router.tensors.recent import Recent
 from router.tensors.wording import written
 from serving.ports import Reply
@@ -44,31 +45,34 @@ _JSON = orjson.OPT_SERIALIZE_NUMPY
 class _Plan:
     """A checked JSON header, and where the tensors (in the order of the spec) lie after it."""
 
-    __slots__ = ("_heading", "_pieces", "body_bytes", "json_length", "limits")
+    __slots__ = ("_heading", "_pieces", "_placed", "body_bytes", "json_length", "limits")
 
     def __init__(
         self,
         heading: Heading,
         pieces: list[tuple[ClaimedInput, int, int]],
-        body_bytes: int,
-        json_length: int,
+        placed: list[tuple[int, Place]],
+        extent: tuple[int, int],
         limits: Limits,
     ) -> None:
+        """Build the plan. `placed`: which of the `pieces` lie in the client's memory. `extent`: the bytes of
+        the body, and of its JSON."""
         self._heading = heading
         self._pieces = [(claim.name, claim.datatype, claim.shape, start, end) for claim, start, end in pieces]
-        self.body_bytes = body_bytes
-        self.json_length = json_length
+        self._placed = placed
+        self.body_bytes, self.json_length = extent
         self.limits = limits
 
-    def take(self, body: Buffer) -> Decoded:
+    def take(self, body: Buffer, memory: Memory | None) -> Decoded:
         if self.body_bytes > SHARED_BODY_BYTES:
             body = memoryview(body)
-        return self._heading.complete(
-            [
-                Tensor(name, datatype, shape, body[start:end])
-                for name, datatype, shape, start, end in self._pieces
-            ]
-        )
+        tensors = [
+            Tensor(name, datatype, shape, body[start:end])
+            for name, datatype, shape, start, end in self._pieces
+        ]
+        if self._placed:
+            fill(tensors, self._placed, memory)
+        return self._heading.complete(tensors, memory)
 
 
 _PLANS: Recent[tuple[int, bytes], _Plan] = Recent(512)
@@ -76,26 +80,31 @@ _PLANS: Recent[tuple[int, bytes], _Plan] = Recent(512)
 
 _OPENINGS: Recent[str, bytes] = Recent(256)
 _BINARY_OUTPUTS: Recent[tuple[str, str, tuple[int, ...], int], bytes] = Recent(512)
+_PLACED_OUTPUTS: Recent[tuple[str, str, tuple[int, ...], int, Place], bytes] = Recent(512)
 
 
-def decode(body: Buffer, json_length: int | None, model: ServedModel, limits: Limits) -> Decoded:
+def decode(
+    body: Buffer, json_length: int | None, model: ServedModel, limits: Limits, memory: Memory | None = None
+) -> Decoded:
     """Return the request in `body`; `json_length` is its Inference-Header-Content-Length, None without one.
 
-    0 says that the whole body is the data of the model's one input, for one row. RequestError for
-    everything that cannot be served as it stands.
+    0 says that the whole body is the data of the model's one input, for one row. `memory`: what its caller
+    has registered, None where no shared memory is served. RequestError for everything that cannot be served
+    as it stands; CopyFirst.
     """
-    if json_length and json_length <= PLANNED_HEADER_BYTES:
-        plan = _PLANS.get((id(model), bytes(body[:json_length])))
+    length = len(body) if json_length is None and memory is not None else json_length
+    if length and length <= PLANNED_HEADER_BYTES:
+        plan = _PLANS.get((id(model), bytes(body[:length])))
         if (
             plan is not None
             and plan.body_bytes == len(body)
-            and plan.json_length == json_length
+            and plan.json_length == length
             and plan.limits is limits
         ):
-            return plan.take(body)
+            return plan.take(body, memory)
     if json_length == 0:
         return _decode_raw(body, model, limits)
-    return _decode_parsed(body, _json_length(body, json_length), model, limits)
+    return _decode_parsed(body, _json_length(body, json_length), model, limits, memory)
 
 
 def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Limits) -> tuple[bytes, int]:
@@ -107,16 +116,20 @@ def unfold(body: Buffer, json_length: int | None, model: ServedModel, limits: Li
     fields.check_model(document, model)
     inputs = fields.inputs(document, limits)
     claims = [entry.claim for entry in inputs]
-    arrange(model, claims, limits)
+    in_one_row(model, claims)
+    arrange(model, [*claims, *left_out(model, claims)], limits)
     ends = _ends(inputs, json_length, len(body), limits)
     booleans = booleans_possible(text)
     entries: list[dict[str, object]] = []
     parts: list[Buffer] = []
     for place, (claim, entry) in enumerate(zip(claims, inputs, strict=True)):
+        if entry.place is not None:
+            entries.append(_placed_entry(claim, entry.place))
+            continue
         data = _data(claim, entry, body, ends[place], limits, booleans)
         size = {"binary_data_size": len(data)}
         entries.append(
-            {"name": claim.name, "datatype": claim.datatype, "shape": claim.shape, "parameters": size}
+            {"name": claim.name, "datatype": claim.datatype, "shape": claim.told, "parameters": size}
         )
         parts.append(data)
     kept: dict[str, object] = {name: document[name] for name in fields.REQUEST if name in document}
@@ -143,7 +156,8 @@ def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
     header) if all outputs are in the JSON. There, NaN and infinities read null. Raises RequestError
     (BAD_INPUT) if a BYTES output that was asked for as JSON is no UTF-8 text.
     """
-    name = decoded.call.model.spec.name
+    spec = decoded.call.model.spec
+    name = spec.name
     parts = [_OPENINGS.get(name) or _opening(name)]
     if decoded.id:
         parts += (b'"id":', orjson.dumps(decoded.id), b",")
@@ -152,10 +166,14 @@ def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
     for wanted in decoded.wanted:
         tensor = reply.outputs[wanted.index]
         if wanted.classes:
-            tensor = classify(tensor, decoded.call.model.spec.outputs[wanted.index], wanted.classes)
+            tensor = classify(tensor, spec.outputs[wanted.index], wanted.classes)
+        if spec.unbatched:
+            tensor = tensor.without_batch()
         parts.append(separator)
         separator = b","
-        if wanted.binary:
+        if wanted.place is not None:
+            parts.append(_placed_output(tensor, wanted.place))
+        elif wanted.binary:
             key = (tensor.name, tensor.datatype, tensor.shape, len(tensor.data))
             parts.append(_BINARY_OUTPUTS.get(key) or _binary_output(key))
             data.append(tensor.data)
@@ -187,11 +205,21 @@ def joined(body: Body) -> bytes:
     return body if isinstance(body, bytes) else b"".join(body)
 
 
-def _decode_parsed(body: Buffer, json_length: int, model: ServedModel, limits: Limits) -> Decoded:
+def _placed_entry(claim: ClaimedInput, place: Place) -> dict[str, object]:
+    """Return the JSON of an input that lies in the client's memory."""
+    said = place_parameters(place, place.size)
+    return {"name": claim.name, "datatype": claim.datatype, "shape": claim.told, "parameters": said}
+
+
+def _decode_parsed(
+    body: Buffer, json_length: int, model: ServedModel, limits: Limits, memory: Memory | None
+) -> Decoded:
     text = bytes(body[:json_length])
     document = fields.parse(text, limits)
     fields.check_model(document, model)
     inputs = fields.inputs(document, limits)
+    in_one_row(model, [each.claim for each in inputs])
+    inputs += [fields.Input(claim, None, 0) for claim in left_out(model, [each.claim for each in inputs])]
     claims = [entry.claim for entry in inputs]
     order = arrange(model, claims, limits)
     ends = _ends(inputs, json_length, len(body), limits)
@@ -203,22 +231,25 @@ def _decode_parsed(body: Buffer, json_length: int, model: ServedModel, limits: L
         fields.wanted(document, model, limits),
         read(parameters, model),
     )
-    if all(entry.binary_bytes is not None for entry in inputs):
+    placed = placed_inputs([inputs[at].place for at in order])
+    if all(entry.binary_bytes is not None or entry.place is not None for entry in inputs):
         pieces = [
             (claims[place], ends[place] - (inputs[place].binary_bytes or 0), ends[place]) for place in order
         ]
-        plan = _Plan(heading, pieces, len(body), json_length, limits)
-        decoded = plan.take(body)
+        plan = _Plan(heading, pieces, placed, (len(body), json_length), limits)
+        decoded = plan.take(body, memory)
         if json_length <= PLANNED_HEADER_BYTES:
             _PLANS.put((id(model), text), plan)
         return decoded
     booleans = booleans_possible(text)
     tensors: list[Tensor] = []
     for place in order:
-        claim = claims[place]
-        data = _data(claim, inputs[place], body, ends[place], limits, booleans)
+        claim, entry = claims[place], inputs[place]
+        data = b"" if entry.place else _data(claim, entry, body, ends[place], limits, booleans)
         tensors.append(Tensor(claim.name, claim.datatype, claim.shape, data))
-    return heading.complete(tensors)
+    if placed:
+        fill(tensors, placed, memory)
+    return heading.complete(tensors, memory)
 
 
 def _json_length(body: Buffer, stated: int | None) -> int:
@@ -237,8 +268,8 @@ def _data(
     """Return the raw data of an input, from its JSON or from the body, where it ends at `end`."""
     if entry.binary_bytes is not None:
         return memoryview(body)[end - entry.binary_bytes : end]
-    elements = flatten(claim.name, claim.shape, entry.data)
-    data = pack_elements(claim.name, claim.datatype, claim.shape, elements, booleans=booleans)
+    elements = flatten(claim.name, claim.told, entry.data)
+    data = pack_elements(claim.name, claim.datatype, claim.told, elements, booleans=booleans)
     check_size(claim, len(data), limits)
     return data
 
@@ -249,7 +280,9 @@ def _ends(inputs: list[fields.Input], json_length: int, body_bytes: int, limits:
     ends: list[int] = []
     end = json_length
     for entry in inputs:
-        if entry.binary_bytes is not None:
+        if entry.place is not None:
+            check_size(entry.claim, entry.place.size, limits)
+        elif entry.binary_bytes is not None:
             check_size(entry.claim, entry.binary_bytes, limits)
             end += entry.binary_bytes
         ends.append(end)
@@ -292,7 +325,7 @@ def _decode_raw(body: Buffer, model: ServedModel, limits: Limits) -> Decoded:
     check_size(claim, len(data), limits)
     wanted = tuple(RequestedOutput(index, True) for index in range(len(spec.outputs)))
     heading = Heading(model, [claim], "", wanted, read({}, model))
-    return heading.complete([Tensor(claim.name, claim.datatype, shape, data)])
+    return heading.complete([Tensor(claim.name, claim.datatype, shape, data)], None)
 
 
 def _opening(model: str) -> bytes:
@@ -312,6 +345,19 @@ def _binary_output(key: tuple[str, str, tuple[int, ...], int]) -> bytes:
         }
     )
     _BINARY_OUTPUTS.put(key, output)
+    return output
+
+
+def _placed_output(tensor: Tensor, place: Place) -> bytes:
+    key = (tensor.name, tensor.datatype, tensor.shape, len(tensor.data), place)
+    output = _PLACED_OUTPUTS.get(key)
+    if output is None:
+        # Triton's client in C++ asks all outputs with parameters how many bytes follow.
+        said = place_parameters(place, len(tensor.data)) | {"binary_data_size": 0}
+        output = orjson.dumps(
+            {"name": tensor.name, "datatype": tensor.datatype, "shape": tensor.shape, "parameters": said}
+        )
+        _PLACED_OUTPUTS.put(key, output)
     return output
 
 

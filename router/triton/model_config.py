@@ -28,11 +28,19 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
     """Return the ModelConfig. `slices`: those of the gateway, by name. `keeps`: whether it keeps answers."""
     spec = model.spec
     config = model_config_pb2.ModelConfig(
-        name=spec.name, platform=PLATFORM, backend=PLATFORM, max_batch_size=spec.batch_max
+        name=spec.name,
+        platform=PLATFORM,
+        backend=PLATFORM,
+        max_batch_size=0 if spec.unbatched else spec.batch_max,
     )
     config.version_policy.latest.num_versions = 1
     for tensor in spec.inputs:
-        config.input.add(name=tensor.name, data_type=data_type(tensor.datatype), dims=tensor.shape[1:])
+        config.input.add(
+            name=tensor.name,
+            data_type=data_type(tensor.datatype),
+            dims=tensor.shape[1:],
+            optional=tensor.optional,
+        )
     for tensor in spec.outputs:
         config.output.add(
             name=tensor.name,
@@ -40,10 +48,10 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
             dims=tensor.shape[1:],
             label_filename=tensor.labels.file if tensor.labels is not None else "",
         )
-    if spec.sequence is None:
-        _tell_batching(config.dynamic_batching, model, limits)
-    else:
+    if spec.sequence is not None:
         tell_sequences(config.sequence_batching, spec.sequence)
+    elif not spec.unbatched:
+        _tell_batching(config.dynamic_batching, model, limits)
     for number, group in enumerate(_instances(model, slices)):
         config.instance_group.add(name=f"{spec.name}_{number}", **group)
     config.model_transaction_policy.decoupled = spec.decoupled

@@ -33,7 +33,8 @@ class Lanes:
             if each.time_unit
         }
         self._plain = all(
-            tensor.datatype != ANY and -1 not in tensor.shape[1:] for tensor in model.spec.inputs
+            tensor.datatype != ANY and -1 not in tensor.shape[1:] and not tensor.optional
+            for tensor in model.spec.inputs
         )
 
     def takes(self, call: Call) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.specs import TensorSpec
-from serving.tensor import ANY
+from serving.tensor import ABSENT, ANY
 from serving.worker.batches import EncodedOutput, TensorPlace
 
 Array = npt.NDArray[np.generic]
@@ -38,8 +38,8 @@ class TensorError(Exception):
 def decode_inputs(
     specs: Sequence[TensorSpec], places: Sequence[TensorPlace], rows: int, payload: memoryview
 ) -> Arrays:
-    """Return the inputs by name, `rows` first. They lie in the payload: a model may change them, not keep
-    them.
+    """Return the inputs by name, `rows` first, without absent ones. They lie in the payload: a model may
+    change them, not keep them.
 
     Raises TensorError if the count or the bytes do not fit.
     """
@@ -48,6 +48,8 @@ def decode_inputs(
     arrays: Arrays = {}
     start = 0
     for spec, place in zip(specs, places, strict=True):
+        if place.datatype == ABSENT:
+            continue
         end = start + place.byte_count
         arrays[spec.name] = _decode(spec.name, place, rows, payload[start:end])
         start = end

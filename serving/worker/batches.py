@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from serving.specs import Parameters, ParameterValue
-from serving.tensor import DATATYPES, ITEM_BYTES, Buffer
+from serving.tensor import ABSENT, DATATYPES, ITEM_BYTES, Buffer
 from serving.worker.shared import PORTION_BYTES, SharedArea
 from serving.worker.wire import Frame, FrameKind, ProtocolError, pack_frame
 
@@ -37,7 +37,8 @@ _FAILED = struct.Struct("<QI")  # batch, bytes of the message
 _LEAVE = struct.Struct("<QI")  # batch, row
 _TENSOR = struct.Struct("<BBxxxxxxQ")  # datatype, dims after the batch dimension, payload bytes
 _DIMS = tuple(struct.Struct(f"<{count}Q") for count in range(256))
-_CODES = {name: code for code, name in enumerate(DATATYPES)}
+_ABSENT = 255
+_CODES = {**{name: code for code, name in enumerate(DATATYPES)}, ABSENT: _ABSENT}
 
 
 class BatchInput:
@@ -227,7 +228,7 @@ def unpack_run(frame: Frame, area: SharedArea | None) -> RunOrder:
         order = RunOrder(batch_id, replica, rows, share_over)
         position = _RUN.size
         for _ in range(count):
-            place, position = _unpack_tensor(meta, position)
+            place, position = _unpack_input(meta, position)
             order.inputs.append(place)
         if values_bytes:
             values = meta[position : position + values_bytes]
@@ -343,6 +344,15 @@ def unpack_leave(frame: Frame) -> tuple[int, int]:
     except struct.error as error:
         raise ProtocolError(f"a LEAVE frame cannot be read: {error}") from None
     return batch_id, row
+
+
+def _unpack_input(meta: memoryview, position: int) -> tuple[TensorPlace, int]:
+    code, count, byte_count = _TENSOR.unpack_from(meta, position)
+    if code != _ABSENT:
+        return _unpack_tensor(meta, position)
+    if count or byte_count:
+        raise ProtocolError(f"an absent input has {count} dimensions and {byte_count} bytes")
+    return TensorPlace(ABSENT, (), 0), position + _TENSOR.size
 
 
 def _unpack_tensor(meta: memoryview, position: int) -> tuple[TensorPlace, int]:

@@ -28,7 +28,7 @@ class LoadOrder:
     model's files are at the moment; the folder's code is executed once for each. `deterministic`: the variant
     says that it is. `batch_max`: the most rows of a batch; `compile`: how it runs on a GPU. `hint`: by
     what the size of a row is known without the model, None if it has no sizes. `decoupled`: a row has any
-    number of answers. `sequence`: None for a model without sequences.
+    number of answers. `sequence`: None for a model without sequences. `unbatched`: see ModelSpec.
     """
 
     replica: int
@@ -47,6 +47,7 @@ class LoadOrder:
     hint: SizeHint | None = None
     decoupled: bool = False
     sequence: SequenceSpec | None = None
+    unbatched: bool = False
 
     @classmethod
     def of(cls, replica: int, model: ModelSpec, variant: str, revision: str = "") -> "LoadOrder":
@@ -57,7 +58,7 @@ class LoadOrder:
             chosen.artifact.resolve() if chosen.artifact else None,
             chosen.options, model.inputs, model.outputs, (model.sizes[0], model.sizes[-1]), revision,
             chosen.deterministic, model.batch_max, chosen.compile,
-            model.size_hint, model.decoupled, model.sequence,
+            model.size_hint, model.decoupled, model.sequence, model.unbatched,
         )  # fmt: skip
 
 
@@ -149,6 +150,7 @@ def pack_load(order: LoadOrder) -> bytes:
                 "deterministic": order.deterministic,
                 "batch_max": order.batch_max,
                 "compile": order.compile,
+                "unbatched": order.unbatched,
                 "hint": order.hint and (order.hint.input, order.hint.buckets, order.hint.unit),
                 "decoupled": order.decoupled,
                 "sequence": pack_spec(order.sequence),
@@ -173,6 +175,7 @@ def unpack_load(frame: Frame) -> LoadOrder:
             _field(found, "deterministic", bool), _field(found, "batch_max", int),
             _field(found, "compile", str),
             hint, _field(found, "decoupled", bool), unpack_spec(found["sequence"]),
+            _field(found, "unbatched", bool),
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"a LOAD frame cannot be read: {error!r}") from None

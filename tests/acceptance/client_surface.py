@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final  # tritonclient's modules carry no types
+from uuid import uuid4
 
 import numpy as np
 import tritonclient.grpc as grpc_client
@@ -39,6 +40,7 @@ NO_PATH: Final = "no such path"
 SETTINGS: Final = """\
 slices: [{{name: a, cores: 1}}]
 admin: {{on_inference_ports: true}}
+server: {{client_shm: true}}
 models:
   - {{path: {root}/models/simple, slo_ms: {slo_ms}}}
   - {{path: {root}/models/identity, slo_ms: {slo_ms}}}
@@ -112,6 +114,25 @@ def _parse(client: Any, _module: ModuleType) -> None:
         raise AssertionError("the body was not parsed")
 
 
+def _register(client: Any, _module: ModuleType) -> Any:
+    """Register a file that is gone afterwards: the gateway keeps it open."""
+    key = f"/penstock-surface-{uuid4().hex}"
+    file = Path(f"/dev/shm{key}")  # noqa: S108  # where shm_open makes it
+    file.write_bytes(bytes(64))
+    made, forget = client.register_system_shared_memory("r", key, 64), file.unlink
+
+    async def finish() -> None:
+        try:
+            await made
+        finally:
+            forget()
+
+    if inspect.isawaitable(made):
+        return finish()
+    forget()
+    return made
+
+
 def _named(name: str, *given: Any) -> Callable[[Any, ModuleType], Any]:
     return lambda client, _module: getattr(client, name)(*given)
 
@@ -138,7 +159,7 @@ CALLS: Final[dict[str, Callable[[Any, ModuleType], Any]]] = {
     "get_trace_settings": _named("get_trace_settings"),
     "update_trace_settings": _named("update_trace_settings", "simple", {"trace_level": ["TIMESTAMPS"]}),
     "get_system_shared_memory_status": _named("get_system_shared_memory_status"),
-    "register_system_shared_memory": _named("register_system_shared_memory", "r", "/k", 64),
+    "register_system_shared_memory": _register,
     "unregister_system_shared_memory": _named("unregister_system_shared_memory"),
     "get_cuda_shared_memory_status": _named("get_cuda_shared_memory_status"),
     "register_cuda_shared_memory": _named("register_cuda_shared_memory", "r", b"aGFuZGxl", 0, 64),

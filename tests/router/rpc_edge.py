@@ -6,23 +6,25 @@ The fixture `both_servers` (tests/router/conftest.py) runs a test with each serv
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any  # grpc's clients and messages carry no types
+from typing import Any, Unpack  # grpc's clients and messages carry no types
 
 import grpc
 import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
+from router.regions.registry import open_registry
 from router.rpc import SERVICE
 from router.rpcs import RPC_SERVERS
+from router.settings.client_shm import ClientShm
+from router.sharedmemory import shared_memory_methods
 from router.telemetry import Telemetry
-from router.tls import Gate
 from serving.ports import Call, Reply
 from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
 from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
 from tests.router.fakes import IDENTITY, SIMPLE, TENANTS, compute
+from tests.router.fastpath.wire import Doors
 
 INFER = f"/{SERVICE}/ModelInfer"
 GRPCIO, NGH2 = "grpcio", "ngh2"
@@ -102,10 +104,15 @@ class Core:
 class Edge:
     """A running server with its core."""
 
-    def __init__(self, core: Core, limits: Limits) -> None:
+    def __init__(self, core: Core, limits: Limits, shm: ClientShm | None = None) -> None:
         self.core = core
         statistics = core.telemetry.statistics
         self.server = RPC_SERVERS[Chosen.server](core, "penstock", "1.2.3", limits, "127.0.0.1", statistics)
+        self.bulk = Bulk(limits)
+        self.regions = open_registry(shm, limits, self.bulk, lambda: self.server.calls.account.refusal())
+        self.server.offer(shared_memory_methods(self.regions))
+        if self.regions is not None:
+            self.server.share(self.regions)
         self.address = ""
 
     async def infer(self, request: Any, **options: Any) -> Any:
@@ -131,15 +138,14 @@ async def serve(
     limits: Limits | None = None,
     access: bool = False,
     bulk: Bulk | None = None,
-    guard: KeyGuard | None = None,
-    gate: Gate | None = None,
+    **doors: Unpack[Doors],
 ) -> AsyncIterator[Edge]:
-    edge = Edge(core or Core(), limits or Limits())
+    edge = Edge(core or Core(), limits or Limits(), doors.get("shm"))
     if bulk is not None:
         edge.server.use(bulk)
-    if guard is not None:
+    if (guard := doors.get("guard")) is not None:
         edge.server.ask_for_keys(guard)
-    if gate is not None:
+    if (gate := doors.get("gate")) is not None:
         edge.server.encrypt(gate)
     if access:
         edge.server.log_access()

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from serving.ports import Call
 from serving.runtime.batch_lanes import Lanes
 from serving.scheduler.requests import Request
-from serving.specs import Parameters, ParameterSpec
+from serving.specs import Parameters, ParameterSpec, TensorSpec
+from serving.tensor import ABSENT, Tensor
 from tests.builders import model_spec, served
 
 PARAMETERS = (
@@ -45,6 +46,18 @@ def test_times_add_up_beyond_the_defaults_that_profiles_are_measured_with(
 ) -> None:
     request = described(tuple((DEFAULTS | given).items()))
     assert request.declared_us == declared_us
+
+
+def test_requests_share_a_batch_only_where_they_leave_out_the_same_inputs() -> None:
+    inputs = (TensorSpec("X", "FP32", (-1, 4)), TensorSpec("MASK", "BOOL", (-1, 4), optional=True))
+    model = served(replace(model_spec("m"), inputs=inputs), ())
+    x, mask = Tensor("X", "FP32", (1, 4), bytes(16)), Tensor("MASK", "BOOL", (1, 4), bytes(4))
+    without = Tensor("MASK", ABSENT, (1,), b"")
+    lanes = Lanes(model)
+    whole, other, lacking = (
+        lanes.describe(Call(model, [x, each], 1), 1, 0, 0).lane_key for each in (mask, mask, without)
+    )
+    assert whole == other != lacking
 
 
 @given(st.lists(st.tuples(st.floats(0, 2), st.integers(0, 4000)), min_size=2, max_size=2))

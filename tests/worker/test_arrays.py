@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.specs import TensorSpec
-from serving.tensor import ANY, DATATYPES, ITEM_BYTES
+from serving.tensor import ABSENT, ANY, DATATYPES, ITEM_BYTES
 from serving.worker.arrays import DTYPES, TensorError, datatype_of, decode_inputs, encode_outputs
 from serving.worker.batches import TensorPlace
 
@@ -48,6 +48,13 @@ def test_an_input_behind_one_of_odd_length_is_still_aligned() -> None:
     arrays = decode_inputs(specs, places, 3, payload)
     assert arrays["B"].flags.aligned
     assert arrays["B"].ravel().tolist() == [0, 1, 2]
+
+
+def test_an_absent_input_is_no_array_and_those_behind_it_keep_their_data() -> None:
+    specs = [TensorSpec(name, "INT8", (-1, 1), optional=name == "B") for name in "ABC"]
+    places = [TensorPlace("INT8", (1,), 2), TensorPlace(ABSENT, (), 0), TensorPlace("INT8", (1,), 2)]
+    arrays = decode_inputs(specs, places, 2, memoryview(bytes([1, 2, 3, 4])))
+    assert {name: array.tolist() for name, array in arrays.items()} == {"A": [[1], [2]], "C": [[3], [4]]}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.specs import Parameters
-from serving.tensor import DATATYPES, ITEM_BYTES
+from serving.tensor import ABSENT, DATATYPES, ITEM_BYTES
 from serving.worker.batches import (
     MESSAGE_CHARS_MAX,
     NEVER_SHARE,
@@ -46,6 +46,8 @@ def framed(*buffers: bytes) -> Frame:
 
 @st.composite
 def inputs(draw: st.DrawFn) -> BatchInput:
+    if draw(st.integers(0, 4)) == 0:
+        return BatchInput(ABSENT, (), [])
     dims = tuple(draw(st.lists(st.integers(0, 2**64 - 1), max_size=3)))
     return BatchInput(
         draw(st.sampled_from(DATATYPES)), dims, draw(st.lists(st.binary(max_size=9), max_size=3))
@@ -126,6 +128,17 @@ def test_spoilt_metadata_is_an_error_or_some_other_batch_but_never_a_crash(
     spoilt = bytes(meta[: data.draw(st.integers(0, len(meta)))])
     with suppress(ProtocolError):
         unpack(Frame(FrameKind.RUN, memoryview(spoilt), memoryview(bytes(payload_bytes))), None)
+
+
+def test_an_absent_input_has_nothing_and_no_output_is_absent() -> None:
+    order = (1, 2, 5, NEVER_SHARE, 0)
+    for dims, count in (((4,), 0), ((), 8)):
+        head = pack_run(order, [BatchInput(ABSENT, dims, [bytes(count)])], [count], ())
+        with pytest.raises(ProtocolError, match="an absent input has"):
+            unpack_run(framed(head, bytes(count)), None)
+    result = pack_result((1, 2, 3, 0, 5, 0), [EncodedOutput(ABSENT, (), b"")], 0)
+    with pytest.raises(ProtocolError, match="unknown datatype code 255"):
+        unpack_result(framed(result), None)
 
 
 def test_contradictions_of_a_result_are_named() -> None:

@@ -16,6 +16,7 @@ from types import CodeType, ModuleType
 from typing import cast
 
 from serving.worker.backends.contract import LoadedModel
+from serving.worker.backends.unbatched import Unbatched
 from serving.worker.device.compiling import GRAPHS, TORCH, CapturedPredict, GpuGraphs, compiled
 from serving.worker.device.ports import DeviceModel, Streams
 from serving.worker.device.running import TensorModel
@@ -63,7 +64,10 @@ class PythonBackend:
             raise AttributeError(f"{order.folder / 'model.py'} has no function load(artifact, options)")
         made = cast(Callable[[Path | None, dict[str, object]], object], load)
         # Not named here: see `Replica.drop`.
-        return self._checked(made(order.artifact, {**dict(order.options), **self._device}), order)
+        options = {**dict(order.options), **self._device}
+        if order.unbatched:
+            return self._checked(Unbatched(made(order.artifact, options)), order)
+        return self._checked(made(order.artifact, options), order)
 
     def _checked(self, model: object, order: LoadOrder) -> LoadedModel:
         self._settle_newly()  # its loading may have imported torch

@@ -17,11 +17,11 @@ from router.deployment import GatewayServer
 from router.settings import load_settings
 from tests.router.settings.samples import write_deployment
 
-KINDS = ("System", "Cuda")
+KINDS, VERBS = ("System", "Cuda"), ("Register", "Unregister")
 OPEN = {"/v2/health/live", "/v2/health/ready", "/livez", "/readyz", "/healthz"}
 INFERRING = {"infer", "feedback", "generate", "generate_stream"}
-NOT_READ = {"/v2/systemsharedmemory/region/{region}/status", "/v2/cudasharedmemory/region/{region}/status"}
-"""Reads that need admin, as no region can be registered."""
+OWN = ("/register", "/unregister")
+"""Ends of paths of POSTs that reach only what their caller has registered."""
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ async def test_what_reads_needs_no_admin_and_what_changes_something_does(
         elif method in ("GET", "HEAD"):
             if path.startswith("/docs/"):
                 continue
-            assert roles in ((ADMINS,) if path in NOT_READ else (CLIENTS, WATCHERS)), where
-        elif path.rpartition("/")[2] in INFERRING:
+            assert roles in (CLIENTS, WATCHERS), where
+        elif path.rpartition("/")[2] in INFERRING or path.endswith(OWN):
             assert roles is CALLERS, where
         elif path.endswith("/index"):
             assert roles is WATCHERS, where
@@ -86,6 +86,11 @@ async def test_a_route_of_a_model_is_of_that_model(routes: list[tuple[str, str]]
         ("POST", "/v2/models/m/infer/", NeededRight(ADMINS)),
         ("POST", "/v2/models/a/b/infer", NeededRight(ADMINS)),
         ("POST", "/v2/repository/any/index", NeededRight(WATCHERS)),
+        ("POST", "/v2/systemsharedmemory/region/r/register", NeededRight(CALLERS)),
+        ("GET", "/v2/systemsharedmemory/region/r/status", NeededRight(CLIENTS)),
+        ("GET", "/v2/systemsharedmemory/region/r/register", NeededRight(ADMINS)),
+        ("POST", "/v2/systemsharedmemory/region/r/status", NeededRight(ADMINS)),
+        ("POST", "/v2/systemsharedmemory/region/a/b/register", NeededRight(ADMINS)),
         ("POST", "/v2/repository/models/m/load", NeededRight(ADMINS)),
         ("GET", "/v2/new", NeededRight(ADMINS)),
     ],
@@ -106,13 +111,22 @@ def test_methods_of_grpc_have_the_roles_of_their_twins() -> None:
                 (ANYBODY, CLIENTS, CALLERS, WATCHERS)}  # fmt: skip
     assert by_roles == {
         ANYBODY: {"ServerLive", "ServerReady"},
-        CLIENTS: {"ModelReady", "ServerMetadata", "ModelMetadata", "ModelConfig"},
-        CALLERS: {"ModelInfer", "ModelStreamInfer"},
+        CLIENTS: {
+            "ModelReady",
+            "ServerMetadata",
+            "ModelMetadata",
+            "ModelConfig",
+            "SystemSharedMemoryStatus",
+            "CudaSharedMemoryStatus",
+        },
+        CALLERS: {
+            "ModelInfer",
+            "ModelStreamInfer",
+            *(f"{kind}SharedMemory{verb}" for kind in KINDS for verb in VERBS),
+        },
         WATCHERS: {
             "ModelStatistics",
             "RepositoryIndex",
-            "SystemSharedMemoryStatus",
-            "CudaSharedMemoryStatus",
             "TraceSetting",
             "LogSettings",
         },

@@ -8,7 +8,7 @@ import struct
 import threading
 from collections.abc import Coroutine
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import uvloop
 
@@ -16,6 +16,9 @@ from router.app import create_app
 from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
 from router.fastpath import RestServer, create_server
+from router.regions.registry import open_registry
+from router.settings.client_shm import ClientShm
+from router.sharedmemory import add_shared_memory
 from router.tls import Gate
 from serving.specs import Limits
 from tests.router.fakes import FakeServing
@@ -39,6 +42,14 @@ class Loop(uvloop.Loop):
         return super().time() + self.ahead_s
 
 
+class Doors(TypedDict, total=False):
+    """What a server may have beside its limits: callers with keys, TLS, shared memory of clients."""
+
+    guard: KeyGuard | None
+    gate: Gate | None
+    shm: ClientShm | None
+
+
 class Running:
     """A server on a port of its own until `stop`; its event loop runs in a thread, so tests may block."""
 
@@ -49,15 +60,17 @@ class Running:
         direct: bool = True,
         access: bool = False,
         processes: int = 0,
-        guard: KeyGuard | None = None,
-        gate: Gate | None = None,
+        **doors: Unpack[Doors],
     ) -> None:
         self.serving = FakeServing()
         self.tls: ssl.SSLContext | None = None  # what clients trust and show
-        self._gate = gate
+        self._gate = doors.get("gate")
         self.bulk = Bulk(limits)
+        self.regions = open_registry(
+            doors.get("shm"), limits, self.bulk, lambda: self.server.account.refusal()
+        )
         self._access = access
-        self._guard = guard
+        self._guard = doors.get("guard")
         self._limits = limits
         self.direct = direct
         self.loop = Loop()
@@ -69,8 +82,11 @@ class Running:
     def _start(self) -> tuple[RestServer, int]:
         statistics = self.serving.telemetry.statistics
         app = create_app(self.serving, statistics, name="penstock", version="0.1.0", bulk=self.bulk)
+        add_shared_memory(app, self.regions)
         server = create_server(self.serving, app, "127.0.0.1", 0, self._limits, direct=self.direct)
         server.use(self.bulk)
+        if self.regions is not None:
+            server.share(self.regions)
         if self._guard is not None:
             server.ask_for_keys(self._guard)
         if self._access:

@@ -136,7 +136,15 @@ async def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 async def test_before_anything_is_applied_it_is_what_the_file_says(house: House) -> None:
     found = await house.get()
-    assert found["slices"][0] == {"name": "cpu-a", "cores": 1, "threads": 1, "on": [0]}
+    assert found["slices"][0] == {
+        "name": "cpu-a",
+        "cores": 1,
+        "threads": 1,
+        "on": [0],
+        "memory_bytes": 0,
+        "price": 0.0,
+        "spot": False,
+    }
     assert found["models"]["digits"] == {"slices": ["cpu-a"], "variant": "linear", "load": None}
     assert [found[key] for key in ("by", "id", "moving", "outcome", "drift")] == ["file", "", "", None, []]
     assert found["progress"]["state"] == "steady"

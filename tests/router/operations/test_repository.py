@@ -283,6 +283,8 @@ async def test_a_placement_counts_for_what_is_loaded_again(tmp_path: Path) -> No
 def test_the_batch_size_may_be_a_number_or_digits() -> None:
     for stated in ("16", '"16"'):
         assert read_batch_max("m", {"config": f'{{"max_batch_size": {stated}, "name": "m"}}'}) == 16
+    unbatched = model_config_pb2.ModelConfig(max_batch_size=0)
+    assert read_batch_max("m", {"config": '{"max_batch_size": 0}'}, unbatched) is None
     assert read_batch_max("m", {}) is None
     nothing = '{"platform": "", "backend": "penstock_torch", "version_policy": {"latest": {}}, "input": []}'
     assert read_batch_max("m", {"config": nothing}) is None

@@ -24,6 +24,30 @@ def test_a_model_folder_becomes_its_spec(home: Path) -> None:
     )
 
 
+def test_a_request_may_leave_out_an_optional_input(home: Path) -> None:
+    folder = home / "models" / "digits"
+    more = "FP32, shape: [-1, 64]}, {name: MASK, datatype: BOOL, shape: [-1, 64], optional: true}"
+    write_model(folder, DIGITS.replace("FP32, shape: [-1, 64]}", more, 1))
+    assert [each.optional for each in load_model(folder).inputs] == [False, True]
+    hinted = TEXT.replace("inputs: [", "inputs: [{name: X, datatype: FP32, shape: [-1, 1]}, ", 1)
+    hinted = hinted.replace("datatype: BYTES, ", "datatype: BYTES, optional: true, ", 1)
+    (fault,) = model_faults(home / "models" / "minilm", hinted)
+    assert "size_hint.input: 'TEXT' is optional; expected an input that every request has" in fault
+
+
+def test_a_model_without_a_batch_states_whole_shapes(home: Path) -> None:
+    folder = home / "models" / "digits"
+    text = DIGITS.replace("batch_max: 64", "batch_max: 0").replace("[-1, 64]", "[8, -1]")
+    write_model(folder, text)
+    spec = load_model(folder)
+    assert (spec.unbatched, spec.batch_max) == (True, 1)
+    assert [spec.told(each) for each in (*spec.inputs, *spec.outputs)] == [(8, -1), (-1, 10)]
+    assert [each.shape for each in spec.inputs] == [(-1, 8, -1)]
+    write_model(folder, DIGITS)
+    spec = load_model(folder)
+    assert (spec.unbatched, spec.told(spec.inputs[0])) == (False, (-1, 64))
+
+
 def test_hints_and_parameters_become_theirs(home: Path) -> None:
     spec = load_model(home / "models" / "minilm")
     assert spec.size_hint == SizeHint("TEXT", (64, 128))
@@ -39,12 +63,15 @@ def test_hints_and_parameters_become_theirs(home: Path) -> None:
         ("description:", "descripton:", "model.yaml:2:1: descripton: unknown key; got 'descripton', "),
         ("datatype: FP32", "datatype: fp32", "3:35: inputs[0].datatype: unknown datatype; got 'fp32'"),
         ("datatype: FP32", "datatype: fp32", "(did you mean FP32?)"),
+        ("[-1, 64]}", "[-1, 64], optional: true}", "inputs[0].optional: the first input is optional; "),
+        ("[-1, 64]}", "[-1, 64], optional: 1}", "inputs[0].optional: not true or false; got 1"),
         ("[-1, 64]", "[64]", "inputs[0].shape: not a shape; got [64], expected -1 (the batch)"),
         ("[-1, 64]", "[-1, 0]", "inputs[0].shape: not a shape; got [-1, 0]"),
         ("[-1, 64]", "[-1, x]", "3:53: inputs[0].shape[1]: not a whole number; got 'x'"),
         ("inputs: [{name: PIXELS, datatype: FP32, shape: [-1, 64]}]", "inputs: []", "3:9: inputs: empty"),
         ("FP32, shape: [-1, 64]}", "FP32, shape: [-1, 64], dims: 3}", "inputs[0].dims: unknown key"),
-        ("batch_max: 64", "batch_max: 0", "batch_max: too small; got 0, expected 1 or more"),
+        ("batch_max: 64", "batch_max: -1", "batch_max: too small; got -1, expected 0 or more"),
+        ("[-1, 64]", "[]", "inputs[0].shape: not a shape; got [], expected sizes of 1 or more"),
         ("deterministic: true", "deterministic: 'yes'", "deterministic: not true or false; got 'yes'"),
         ("deterministic: true", "decoupled: 'yes'", "decoupled: not true or false; got 'yes'"),
         (

@@ -118,3 +118,11 @@ def test_a_cache_for_all_models_leaves_one_with_sequences_out(tmp_path: Path) ->
 def test_a_decoupled_model_has_no_sequences(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="and a sequence counts one; expected decoupled: false"):
         load_model(written(tmp_path, "{}", "decoupled: true\n"))
+
+
+def test_sequences_need_a_batch(tmp_path: Path) -> None:
+    model = MODEL.replace("batch_max: 4", "batch_max: 0").replace("-1, ", "")
+    written(tmp_path, "{}")
+    (tmp_path / "model.yaml").write_text(f"{model}sequence: {{}}\n")
+    with pytest.raises(SettingsError, match="each sequence has a row of the batch; got 0"):
+        load_model(tmp_path)

@@ -47,8 +47,9 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 SHORT = {"models.tiers", "models.replicas", "models.guards", "devices.rehearse", "cache.redis"}
 """Sections that may be one value, or hold names of their own: the key itself has a meaning, too."""
 OF_A_MODEL = {
-    schema.TensorSection, schema.OutputSection, schema.VariantSection, schema.AccuracySection,
-    schema.ValidationSection, schema.SizeHintSection, schema.ParameterSection, schema.ModelFile,
+    schema.TensorSection, schema.InputSection, schema.OutputSection, schema.VariantSection,
+    schema.AccuracySection, schema.ValidationSection, schema.SizeHintSection, schema.ParameterSection,
+    schema.ModelFile,
 }  # fmt: skip
 """Those of model.yaml, which says what a model is."""
 

@@ -76,7 +76,7 @@ def test_the_http_client_reads_value_index_and_label(binary: bool) -> None:
 
 def test_a_large_answer_in_a_bulk_process_is_the_same() -> None:
     decoded = rest.decode(*asked(2, binary=False), model(), LIMITS)
-    wanted = [(each.index, each.binary, each.classes) for each in decoded.wanted]
+    wanted = [(each.index, each.binary, each.classes, each.place) for each in decoded.wanted]
     outputs = [("Y", "FP32", VALUES.shape, VALUES.tobytes())]
     assert fold_rest(model(), "", wanted, outputs) == rest.encode(decoded, answered(decoded, VALUES))
 

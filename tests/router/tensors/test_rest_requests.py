@@ -40,6 +40,9 @@ def refused_input(**changes: object) -> str:
     return refused({"inputs": [changed, OTHER]})
 
 
+PLACED: dict[str, object] = {"shared_memory_region": "r", "shared_memory_byte_size": 16}
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
@@ -69,7 +72,17 @@ def refused_input(**changes: object) -> str:
         ({"parameters": {"binary_data_size": 16}}, "has both 'data' and 'parameters.binary_data_size'"),
         ({"parameters": {"binary_data_size": -1}}, "must be a whole number of bytes, got -1"),
         ({"parameters": {"binary_data_size": "16"}}, "must be a whole number of bytes, got '16'"),
-        ({"parameters": {"shared_memory_region": "r"}}, "input 'INPUT0' asks for 'shared_memory_region'"),
+        ({"parameters": {"shared_memory_region": "r"}}, "without 'shared_memory_byte_size'"),
+        (
+            {"parameters": {"shared_memory_offset": 8}},
+            "'shared_memory_offset' without 'shared_memory_region'",
+        ),
+        ({"parameters": {"shared_memory_region": 1}}, "of input 'INPUT0' must be a string, got 1"),
+        ({"parameters": PLACED}, "input 'INPUT0' has data in the request and in shared memory"),
+        ({"parameters": PLACED, "data": ...}, "Client shared memory is disabled"),
+        ({"parameters": PLACED | {"shared_memory_byte_size": 17}, "data": ...}, "takes 16 bytes, got 17"),
+        ({"parameters": PLACED | {"shared_memory_byte_size": -1}}, "whole number of bytes, got -1"),
+        ({"parameters": PLACED | {"shared_memory_offset": True}}, "whole number of bytes, got true"),
     ],
 )
 def test_an_input_that_contradicts_the_spec_is_named(changes: dict[str, object], sentence: str) -> None:

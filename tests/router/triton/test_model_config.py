@@ -55,6 +55,15 @@ def test_tensors_are_stated_without_their_batch_in_triton_s_words() -> None:
     assert config["model_transaction_policy"] == {"decoupled": False}
     assert config["version_policy"] == {"latest": {"num_versions": 1}}
     assert configured(IDENTITY)["input"][0]["data_type"] == "TYPE_INVALID"
+    inputs = (SIMPLE.spec.inputs[0], replace(SIMPLE.spec.inputs[1], optional=True))
+    lenient = replace(SIMPLE, spec=replace(SIMPLE.spec, inputs=inputs))
+    assert [each["optional"] for each in configured(lenient)["input"]] == [False, True]
+
+
+def test_a_model_without_a_batch_says_so() -> None:
+    config = configured(replace(SIMPLE, spec=replace(SIMPLE.spec, unbatched=True, batch_max=1)))
+    assert (config["max_batch_size"], config["input"][0]["dims"]) == (0, [16])
+    assert "dynamic_batching" not in config
 
 
 def test_batching_says_what_the_gateway_does() -> None:

@@ -166,7 +166,7 @@ def test_a_daemon_does_not_outlive_its_guard(mps: MpsPercentages) -> None:
 GATEWAY = """
 import signal, sys
 from serving.runtime.slicing.mps import MpsPercentages
-from serving.specs import Share, SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from tests.runtime.slicing.test_mps import processes
 mps = MpsPercentages("GPU-0", sys.argv[1])
 mps.open(SliceSpec("s", (), 1, "cuda:0", Share("mps", 25.0)))
