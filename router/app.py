@@ -20,6 +20,7 @@ from router.auth.asgi import caller
 from router.auth.identity import may_use
 from router.bodies import end_for_leavers
 from router.bulk.pool import Bulk
+from router.dialects.errors import body_of, form_at
 from router.example import example_body
 from router.explanation import separate
 from router.infer import InferRoute
@@ -285,7 +286,9 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         message = f"Method Not Allowed: {request.method} {quoted(request.url.path)[1:-1]}"
     else:
         message = str(error.detail)
-    return _json(error.status_code, plain_error(message), error.headers)
+    form = form_at(request.url.path)
+    body = body_of(form, error.status_code, message) if form else plain_error(message)
+    return _json(error.status_code, body, error.headers)
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature

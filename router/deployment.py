@@ -21,6 +21,7 @@ from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
 from router.devices import DeviceBoard
 from router.edges import Edges
+from router.endpoints.routes import add_endpoints
 from router.explain.body import Explanation
 from router.explain.body import describe as explain
 from router.explain.route import add_explain
@@ -141,6 +142,7 @@ class GatewayServer:
             why_dead=lambda: self.edges.why_dead,
         )
         add_feedback(app, selecting)
+        add_endpoints(app, self.serving, self._bulk, self._telemetry.endpoint_asked)
         add_shared_memory(app)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
@@ -494,6 +496,5 @@ def _share(cache: CachedServing, spec: CacheSpec, epoch_us: int) -> RedisTier | 
 
 
 def _describe_redis(tier: RedisTier) -> RedisPresent:
-    counts = tier.counts
-    written = counts.written, counts.dropped
-    return RedisPresent(tier.usable, counts.trips, *written, counts.invalidations, counts.refused)
+    told = tier.counts
+    return RedisPresent(tier.usable, told.trips, told.written, told.dropped, told.invalidations, told.refused)

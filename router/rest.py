@@ -87,6 +87,13 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
     Raises RequestError for what cannot be served as it stands. It is not bulk (`is_bulk`).
     """
     decoded = decode(body, json_length_of(fields), model, limits)
+    apply_fields(decoded, fields, tier)
+    return decoded
+
+
+def apply_fields(decoded: Decoded, fields: Fields, tier: str) -> None:
+    """Apply what the header fields say of a call: timeout, cache, tier and floor. `tier`: see
+    `decode_request`."""
     stated = fields.get(_TIMEOUT)
     if stated is not None:
         tighten(decoded.call, stated_timeout_us(stated.decode("latin-1")))
@@ -96,7 +103,6 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
     if tier or decoded.stated is not None or _TIER in fields or _ACCURACY in fields:
         by_field = fields.get(_TIER, b"").decode("latin-1"), fields.get(_ACCURACY, b"").decode("latin-1")
         promise(decoded, *by_field, tier)
-    return decoded
 
 
 def stated_tenant(serving: Serving, fields: Fields, own: str = "") -> str:
@@ -164,10 +170,15 @@ def encode_reply(
     """Return the answer to a decoded call; its first byte was read at `began_us`. `made`: its body, if it was
     made before."""
     if reply.outcome is not COMPLETED:
-        return _failure(reply, ANSWERS[reply.outcome].http_status, decoded.call.due_us)
+        return render_failure(reply, decoded.call.due_us)
     body, json_length, coding = make(decoded, reply, fields) if made is None else made
     packed = b"\r\ncontent-encoding: " + coding if coding else b""
     return 200, body, json_length, completed_lines(reply, decoded.call.due_us, began_us, now_us()) + packed
+
+
+def render_failure(reply: Reply, due_us: int) -> Rendered:
+    """Return the answer to a call that was not completed."""
+    return _failure(reply, ANSWERS[reply.outcome].http_status, due_us)
 
 
 def render_error(error: RequestError) -> Rendered:

@@ -11,6 +11,7 @@ from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 
+from serving.applications import Application
 from serving.objectives import Needs, Objective, ReplicaSpec, SelectionSpec, ranked, resolve
 from serving.rehearsal import EXACT, RehearsalSpec
 
@@ -166,6 +167,7 @@ class ModelSpec:
     description: str = ""
     validation: Validation | None = None
     slo_rows: int = 0
+    application: Application | None = None
 
     @property
     def sizes(self) -> tuple[int, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from router.settings.applications import read_application
 from router.settings.document import read_document
 from router.settings.findings import Findings
 from router.settings.labels import read_labels
@@ -65,10 +66,11 @@ def load_model(folder: Path) -> ModelSpec:
         names = [variant.name for variant in model.variants]
         validation = read_validation(findings, folder / model.validation.file, names)
     labels = _read_labels(findings, model, folder)
+    application = read_application(findings, model, folder)
     findings.stop_if_any()
     spec = _spec(model, Path(os.path.abspath(folder)), accuracy, validation)
     outputs = tuple(replace(output, labels=labels.get(output.name)) for output in spec.outputs)
-    return replace(spec, outputs=outputs)
+    return replace(spec, outputs=outputs, application=application)
 
 
 def missing_model(folder: Path) -> str:

@@ -480,8 +480,7 @@ class ParameterSection(Section):
 
 
 class ModelFile(Section):
-    """`model.yaml`. Without `variants` it has one, named ONLY_VARIANT; `slo_ms` and `slo_rows` may be said by
-    penstock.yaml instead."""
+    """`model.yaml`. Without `variants` it has ONLY_VARIANT; penstock.yaml may say `slo_ms` and `slo_rows`."""
 
     name: Name
     description: str = ""
@@ -498,3 +497,4 @@ class ModelFile(Section):
     size_hint: SizeHintSection | None = None
     parameters: list[ParameterSection] = []
     build: Text | None = None
+    endpoints: dict[str, object] | None = None

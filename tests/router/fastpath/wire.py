@@ -14,6 +14,7 @@ import uvloop
 from router.app import create_app
 from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
+from router.endpoints.routes import add_endpoints
 from router.fastpath import RestServer, create_server
 from serving.specs import Limits
 from tests.router.fakes import FakeServing
@@ -48,8 +49,9 @@ class Running:
         access: bool = False,
         processes: int = 0,
         guard: KeyGuard | None = None,
+        serving: FakeServing | None = None,
     ) -> None:
-        self.serving = FakeServing()
+        self.serving = serving or FakeServing()
         self.bulk = Bulk(limits)
         self._access = access
         self._guard = guard
@@ -64,6 +66,7 @@ class Running:
     def _start(self) -> tuple[RestServer, int]:
         statistics = self.serving.telemetry.statistics
         app = create_app(self.serving, statistics, name="penstock", version="0.1.0", bulk=self.bulk)
+        add_endpoints(app, self.serving, self.bulk, self.serving.telemetry.endpoint_asked)
         server = create_server(self.serving, app, "127.0.0.1", 0, self._limits, direct=self.direct)
         server.use(self.bulk)
         if self._guard is not None:
