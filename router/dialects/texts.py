@@ -4,20 +4,20 @@ A model without a tokenizer has its tokens estimated, as its batches are (`servi
 """
 
 from collections.abc import Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from router.dialects.question import Question
 from router.tensors.errors import bad_input
+from router.tensors.recent import Recent
 from serving.applications import RERANK, Application
 from serving.tensor import MARK_BYTES, text_size
 
 CONTEXT: Final = "maximum context length"
 """In the sentence on a text that is too long: OpenAI's own words, for which applications look."""
 
-TOKENIZERS: Final = 32
-"""So many are kept; each holds some megabytes."""
+_LOADED: Final[Recent[tuple[str, int], Any]] = Recent(16)
+"""By path and time of change; each holds some megabytes."""
 
 
 def measure(question: Question, application: Application) -> tuple[Sequence[str], int]:
@@ -43,21 +43,28 @@ def measure(question: Question, application: Application) -> tuple[Sequence[str]
     return texts, total
 
 
+def is_loaded(path: Path) -> bool:
+    """Return whether the tokenizer in a file is there: to load it takes some 30 ms."""
+    try:
+        return _LOADED.get((str(path), path.stat().st_mtime_ns)) is not None
+    except OSError:
+        return False
+
+
 def tokenizer_of(path: Path) -> Any:  # the library has no types
     """Return the tokenizer in a file, loaded once for as long as the file does not change."""
-    try:
-        return _load(str(path), path.stat().st_mtime_ns)
-    except Exception as error:  # the library raises Exception itself
-        raise bad_input(f"the model's tokenizer cannot be read: {error}") from error
-
-
-@lru_cache(maxsize=TOKENIZERS)
-def _load(path: str, _changed_ns: int) -> Any:
     from tokenizers import Tokenizer  # only where a model has one
 
-    found = Tokenizer.from_file(path)
-    found.no_truncation()
-    found.no_padding()
+    try:
+        key = (str(path), path.stat().st_mtime_ns)
+        found = _LOADED.get(key)
+        if found is None:
+            found = Tokenizer.from_file(key[0])
+            found.no_truncation()
+            found.no_padding()
+            _LOADED.put(key, found)
+    except Exception as error:  # the library raises Exception itself
+        raise bad_input(f"the model's tokenizer cannot be read: {error}") from error
     return found
 
 

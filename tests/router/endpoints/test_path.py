@@ -201,6 +201,24 @@ class TestSmall:
         assert answer.status_code == 413
 
 
+class TestHeld:
+    """Where the gateway may hold little."""
+
+    @pytest.fixture
+    def limits(self) -> Limits:
+        return replace(Limits(), held_bytes=8192)
+
+    async def test_bodies_that_are_read_are_counted_and_refused(
+        self, client: httpx.AsyncClient, serving: TextServing
+    ) -> None:
+        answer = await client.post("/v1/embeddings", json={"model": "guess", "input": "a" * 3000})
+        assert (answer.status_code, answer.headers["x-penstock-reason"]) == (503, "memory_full")
+        assert answer.headers["retry-after"] == "1"
+        for _ in range(3):  # what was held is let go of
+            small = await client.post("/v1/embeddings", json={"model": "guess", "input": "a" * 1500})
+            assert small.status_code == 200
+
+
 async def test_metrics_count_requests_and_tokens_by_endpoint(
     client: httpx.AsyncClient, serving: TextServing
 ) -> None:
