@@ -43,6 +43,7 @@ def plan_lines(settings: Settings) -> Iterator[str]:
         yield from isolate_lines(model, beside)
         yield from guard_lines(model)
         yield from endpoint_lines(model.spec)
+        yield from header_lines(model.spec)
     yield from rehearsal_lines(settings)
     yield from slice_lines(settings)
     yield from gpu_lines(settings)
@@ -136,6 +137,13 @@ def endpoint_lines(spec: ModelSpec) -> Iterator[str]:
     inputs = " and ".join(application.inputs)
     tokens = f"; texts of up to {application.tokens_max} tokens" if application.tokens_max else ""
     yield f"  endpoints: {paths}, by {inputs} and {application.output}{tokens}"
+
+
+def header_lines(spec: ModelSpec) -> Iterator[str]:
+    """Yield a line on the header fields that may state parameters; none where none may."""
+    names = [each.name.lower() for each in spec.parameters if each.header]
+    if names:
+        yield f"  header fields: {', '.join(names)} reach the model as parameters"
 
 
 def worker_lines(workers: WorkersSpec) -> list[str]:

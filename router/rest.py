@@ -5,7 +5,7 @@ direct one is `router/fastpath`, the other the route in `router/app.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 
 import orjson
@@ -27,6 +27,7 @@ from router.promises import promise
 from router.tensors.compression import CODINGS, deflate
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, bad_input
+from router.tensors.parameters import take_fields
 from router.tensors.rest import Body, decode, encode_parts, joined, size_of
 from router.tensors.wording import quoted
 from serving.ports import Reply, Serving
@@ -94,6 +95,8 @@ def decode_request(body: Buffer, fields: Fields, model: ServedModel, limits: Lim
 def apply_fields(decoded: Decoded, fields: Fields, tier: str) -> None:
     """Apply what the header fields say of a call: timeout, cache, tier and floor. `tier`: see
     `decode_request`."""
+    if decoded.call.parameters:
+        take_fields(decoded.call, partial(_text_of, fields))
     stated = fields.get(_TIMEOUT)
     if stated is not None:
         tighten(decoded.call, stated_timeout_us(stated.decode("latin-1")))
@@ -103,6 +106,11 @@ def apply_fields(decoded: Decoded, fields: Fields, tier: str) -> None:
     if tier or decoded.stated is not None or _TIER in fields or _ACCURACY in fields:
         by_field = fields.get(_TIER, b"").decode("latin-1"), fields.get(_ACCURACY, b"").decode("latin-1")
         promise(decoded, *by_field, tier)
+
+
+def _text_of(fields: Fields, name: str) -> str | None:
+    value = fields.get(name.encode())
+    return None if value is None else value.decode("latin-1")
 
 
 def stated_tenant(serving: Serving, fields: Fields, own: str = "") -> str:

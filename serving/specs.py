@@ -123,7 +123,8 @@ class ParameterSpec:
     """A request parameter that the model reads (`type`: "bool", "int", "float" or "string").
 
     `time_unit`: one of TIME_UNITS if the value is a time that a batch takes, else "". `bounded_by`: the key
-    of the settings that has lowered `maximum`, "" if `maximum` is the model's own.
+    of the settings that has lowered `maximum`, "" if `maximum` is the model's own. `header`: the settings let
+    a header field of this name state it.
     """
 
     name: str
@@ -133,6 +134,7 @@ class ParameterSpec:
     maximum: float | None = None
     time_unit: str = ""
     bounded_by: str = ""
+    header: bool = False
 
 
 TIME_UNITS: Mapping[str, int] = MappingProxyType({"us": 1, "ms": 1_000, "s": 1_000_000})

@@ -28,11 +28,21 @@ logger = logging.getLogger(__name__)
 class InferCall(Inbound):
     """`entered`: it has one of the places of open calls."""
 
-    __slots__ = ("_asked", "_decoded", "_entered", "_fields", "_identity", "_request_id", "_timeout_s")
+    __slots__ = (
+        "_asked",
+        "_decoded",
+        "_entered",
+        "_fields",
+        "_headers",
+        "_identity",
+        "_request_id",
+        "_timeout_s",
+    )
 
     def __init__(self, connection: Carrier, stream_id: int, headers: Sequence[Header]) -> None:
         super().__init__(connection, stream_id, INFER_PATH)
         self._fields = inference_fields(headers)
+        self._headers = headers  # for models that read others; let go of once the message is read
         self._timeout_s: float | None = None
         self._identity: Identity | None = None
         self._asked: Asked | None = None
@@ -93,7 +103,8 @@ class InferCall(Inbound):
         edge, asked = self.edge, self._asked
         assert asked is not None  # noqa: S101  # made of the whole message
         try:
-            decoded = self._decoded = edge.inferences.read(message, asked)
+            headers, self._headers = self._headers, ()
+            decoded = self._decoded = edge.inferences.read(message, asked, headers)
             self._request_id = edge.serving.submit(decoded.call, self._deliver)
         except RequestError as error:
             self.fail(reply_of(error))

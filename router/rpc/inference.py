@@ -3,7 +3,8 @@
 Nothing in here waits but `open`, for what is too much work for the event loop.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from router.auth.identity import Identity
@@ -27,6 +28,7 @@ from router.tensors.compression import coding_of_message
 from router.tensors.decoded import MODEL_VERSION, Decoded
 from router.tensors.errors import RequestError
 from router.tensors.messages import SMALL_BYTES, Outline, outline
+from router.tensors.parameters import take_fields
 from router.tensors.proto import check_besides, decode, encode, key_of, parse, recall
 from serving.ports import Call, Reply, Serving
 from serving.specs import Limits, ServedModel
@@ -86,8 +88,9 @@ class Inferences:
             raise
         return raw
 
-    def read(self, raw: bytes, asked: Asked) -> Decoded:
-        """Return the request, with its call ready for the core. Raises RequestError, already counted."""
+    def read(self, raw: bytes, asked: Asked, metadata: Sequence[tuple[bytes, bytes]] = ()) -> Decoded:
+        """Return the request, with its call ready for the core. `metadata`: fields that `asked` leaves out.
+        Raises RequestError, already counted."""
         fields, tenant, name = asked.fields, asked.tenant, ""
         try:
             found = outline(raw, self._limits)
@@ -102,6 +105,8 @@ class Inferences:
             call = decoded.call
             call.arrived_us = asked.arrived_us
             call.tenant = tenant
+            if call.parameters:
+                take_fields(call, partial(_text_of, fields, metadata))
             _take_deadlines(call, asked.remaining_s, fields)
             tier = self._serving.tenants[tenant].tier
             if tier or decoded.stated is not None or fields:
@@ -141,6 +146,15 @@ class Inferences:
     def _model(self, name: str, version: str, identity: Identity | None) -> ServedModel:
         self._calls.check_model(identity, name)
         return find_model(self._serving, name, version or MODEL_VERSION)
+
+
+def _text_of(fields: Mapping[str, str], metadata: Sequence[tuple[bytes, bytes]], name: str) -> str | None:
+    """Return a field of a call; of a repeated one the last."""
+    found, wanted = fields.get(name), name.encode()
+    for field, value in metadata:
+        if field == wanted:
+            found = value.decode("latin-1")
+    return found
 
 
 def is_expiring(call: Call, now_us: int) -> bool:

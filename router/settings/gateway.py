@@ -15,6 +15,7 @@ from router.settings.devices import check_domains, read_devices
 from router.settings.document import Document, read_document
 from router.settings.findings import Findings
 from router.settings.floors import check_prices
+from router.settings.headers import check_headers, with_headers
 from router.settings.logs import LogSettings, read_logging
 from router.settings.memory import usable_memory_bytes
 from router.settings.placement import PlacementSettings, read_placement
@@ -48,7 +49,8 @@ _UNITS = {"_mb": ("_bytes", 1 << 20), "_kb": ("_bytes", 1 << 10)}
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """What the servers call themselves and where they listen; port 0 picks a free one. `triton_metrics`:
-    metrics have Triton's names beside their own. `grpc`: which server takes gRPC calls."""
+    metrics have Triton's names beside their own. `grpc`: which server takes gRPC calls. `forward_headers`: a
+    pattern of the header fields that may state a model's parameters, "" for none."""
 
     name: str = "penstock"
     host: str = "127.0.0.1"
@@ -57,6 +59,7 @@ class ServerSettings:
     metrics_port: int = 8002
     triton_metrics: bool = True
     grpc: str = "ngh2"  # or GRPCIO
+    forward_headers: str = ""
 
     @property
     def address(self) -> str:
@@ -141,7 +144,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
         server=server,
         limits=limits,
         slices=slices,
-        models=tuple(bounded(model, limits) for model in models if model is not None),
+        models=tuple(with_headers(bounded(each, limits), server.forward_headers) for each in models if each),
         profiles=path.parent / profiles.folder,
         remeasure=profiles.remeasure,
         path=path,
@@ -177,6 +180,7 @@ def _read_models(
         check_name(findings, models, seen)
     check_models(findings, models, slices)
     check_scaling(findings, models, slices, scaling)
+    check_headers(findings, models)
     if findings.sound(("slices",)):
         check_prices(findings, models, slices)
     return models
@@ -189,7 +193,7 @@ def read_served(document: Document, index: int) -> ServedModel:
     model = read_model(findings, index, read_tiers(findings))
     if model is None or findings.problems:
         raise SettingsError(findings.problems)
-    return bounded(model, _read_limits(findings))
+    return with_headers(bounded(model, _read_limits(findings)), _read_server(findings).forward_headers)
 
 
 def read_server(document: Document) -> ServerSettings:

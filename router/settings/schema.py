@@ -19,6 +19,7 @@ from router.settings.fields import (
     Name,
     Names,
     Number,
+    PatternText,
     Port,
     Price,
     Scalar,
@@ -177,6 +178,7 @@ class ServerSection(Section):
     metrics_port: Port | None = None
     triton_metrics: bool | None = None
     grpc: Literal["ngh2", "grpcio"] | None = None
+    forward_headers: PatternText | None = None
 
 
 class AdminSection(Section):
@@ -281,8 +283,7 @@ class CacheSection(Section):
 
 
 class SliceSection(Section):
-    """An entry of `slices:`; without `price`, the price of `prices:` applies. `device`, `share`: for a slice
-    of a GPU."""
+    """An entry of `slices:`; without `price`, the price of `prices:` applies. `device`, `share`: of a GPU."""
 
     name: Name
     device: DeviceText | None = None
@@ -322,8 +323,7 @@ class ReplicasSection(Section):
 
 
 class DeviceSection(Section):
-    """An entry of `devices:`; what is left out is this machine's. `divide` defaults to what goes with the
-    kind, `price` to the price in `prices:`."""
+    """An entry of `devices:`; what is left out is this machine's, or follows from the kind."""
 
     name: Name
     kind: Name | None = None
