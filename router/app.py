@@ -229,7 +229,7 @@ def describe(model: ServedModel) -> Json:
         "versions": [MODEL_VERSION],
         "platform": PLATFORM,
         "inputs": [_describe_tensor(tensor) for tensor in spec.inputs],
-        "outputs": [_describe_tensor(tensor) for tensor in spec.outputs],
+        "outputs": [_describe_tensor(tensor) for tensor in spec.outputs if not tensor.parameter],
         "parameters": {
             "description": spec.description,
             "slo_ms": model.slo_us / 1000,
@@ -242,6 +242,7 @@ def describe(model: ServedModel) -> Json:
             "request_parameters": [
                 {"name": p.name, "type": p.type, "default": p.default} for p in spec.parameters
             ],
+            "answer_parameters": [_describe_tensor(tensor) for tensor in spec.outputs if tensor.parameter],
         },
     }
 

@@ -54,6 +54,7 @@ class TensorSpec:
 
     The first dimension is the batch dimension and always -1. `guard`: the values that penstock.yaml allows
     for an output. `labels`: of an output, only for people; tensors that differ in nothing else are equal.
+    `parameter`: an output that answers carry among their parameters, unless a client asks for it by name.
     """
 
     name: str
@@ -61,6 +62,7 @@ class TensorSpec:
     shape: tuple[int, ...]
     guard: Guard | None = None
     labels: Labels | None = field(default=None, compare=False)
+    parameter: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from router.settings.schema import (
 from router.settings.validation import read_validation
 from router.tensors.parameters import READ
 from serving.specs import Labels, ModelSpec, ParameterSpec, SizeHint, TensorSpec, Validation, VariantSpec
+from serving.tensor import ANY
 
 MODEL_FILE = "model.yaml"
 
@@ -69,7 +70,11 @@ def load_model(folder: Path) -> ModelSpec:
     application = read_application(findings, model, folder)
     findings.stop_if_any()
     spec = _spec(model, Path(os.path.abspath(folder)), accuracy, validation)
-    outputs = tuple(replace(output, labels=labels.get(output.name)) for output in spec.outputs)
+    answered = {output.name for output in model.outputs if output.parameter}
+    outputs = tuple(
+        replace(output, labels=labels.get(output.name), parameter=output.name in answered)
+        for output in spec.outputs
+    )
     return replace(spec, outputs=outputs, application=application)
 
 
@@ -96,6 +101,7 @@ def _check_distinct(
 def _check_tensors(findings: Findings, model: ModelFile) -> None:
     _check_distinct(findings, ("inputs",), model.inputs)
     _check_distinct(findings, ("outputs",), model.outputs)
+    _check_answered(findings, model)
     if model.size_hint is None:
         return
     inputs = {tensor.name: tensor.datatype for tensor in model.inputs}
@@ -107,6 +113,18 @@ def _check_tensors(findings: Findings, model: ModelFile) -> None:
             f"{shown(name)} has datatype {inputs[name]}; expected a BYTES input, whose bytes are counted"
         )
         findings.add(("size_hint", "input"), message)
+
+
+def _check_answered(findings: Findings, model: ModelFile) -> None:
+    """Check that outputs which become parameters of an answer have one value a row, and that others are
+    left."""
+    for index, output in enumerate(model.outputs):
+        shape = output.shape
+        if output.parameter and (len(shape) > 2 or shape[1:] not in ([], [1]) or output.datatype == ANY):
+            message = f"{shown(output.name)} has no single value a row; expected shape [-1] or [-1, 1]"
+            findings.add(("outputs", index, "parameter"), f"{message} and a datatype", at_key=True)
+    if all(output.parameter for output in model.outputs):
+        findings.add(("outputs",), "all are parameters; expected an output without `parameter: true`")
 
 
 def _check_variants(findings: Findings, model: ModelFile) -> None:

@@ -263,8 +263,7 @@ class ProfilesSection(Section):
 
 
 class RedisSection(Section):
-    """`redis:` of `cache:`; the defaults are those of RedisSpec. `password_env` and `key_env` name variables
-    of the environment."""
+    """`redis:` of `cache:`; the defaults are those of RedisSpec. `password_env`, `key_env` name variables."""
 
     url: Annotated[str, Field(min_length=1)]  # nothing else: a fault would show it, password and all
     namespace: Name | None = None
@@ -432,9 +431,10 @@ class TensorSection(Section):
 
 
 class OutputSection(TensorSection):
-    """An output; its labels are a list, or a file in the model's folder."""
+    """An output; its labels are a list, or a file. `parameter`: it is one of the answer's parameters."""
 
     labels: LabelsKey = None
+    parameter: bool = False
 
 
 class VariantSection(Section):

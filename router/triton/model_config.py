@@ -32,7 +32,7 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
     config.version_policy.latest.num_versions = 1
     for tensor in spec.inputs:
         config.input.add(name=tensor.name, data_type=_data_type(tensor), dims=tensor.shape[1:])
-    for tensor in spec.outputs:
+    for tensor in (each for each in spec.outputs if not each.parameter):
         config.output.add(
             name=tensor.name,
             data_type=_data_type(tensor),
