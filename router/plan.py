@@ -143,7 +143,7 @@ def header_lines(spec: ModelSpec) -> Iterator[str]:
     """Yield a line on the header fields that may state parameters; none where none may."""
     names = [each.name.lower() for each in spec.parameters if each.header]
     if names:
-        yield f"  header fields: {', '.join(names)} reach the model as parameters"
+        yield f"  header fields that state parameters: {', '.join(names)}"
 
 
 def worker_lines(workers: WorkersSpec) -> list[str]:

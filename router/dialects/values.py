@@ -27,7 +27,7 @@ def as_floats(tensor: Tensor) -> Matrix:
         bits = np.left_shift(np.frombuffer(tensor.data, "<u2").astype(np.uint32), 16)
         values: Matrix = bits.view(np.float32)
     else:
-        values = np.frombuffer(tensor.data, _DTYPES[tensor.datatype]).astype(np.float32, copy=False)
+        values = np.frombuffer(tensor.data, np.dtype(_DTYPES[tensor.datatype])).astype(np.float32, copy=False)
     rows: Matrix = values.reshape(tensor.shape[0], -1)
     return rows
 
@@ -35,7 +35,8 @@ def as_floats(tensor: Tensor) -> Matrix:
 def unit_rows(rows: Matrix) -> Matrix:
     """Return the rows scaled to length one; a row of zeros stays."""
     lengths = np.linalg.norm(rows, axis=1, keepdims=True)
-    return np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    found: Matrix = np.divide(rows, lengths, out=np.zeros_like(rows), where=lengths > 0)
+    return found
 
 
 def activated(values: Matrix, activation: str) -> Matrix:

@@ -57,16 +57,17 @@ def running(way: str) -> Iterator[Running]:
     running.stop()
 
 
-def ask(running: Running, way: str, stated: dict[str, object] | None = None, **fields: str) -> Answer:
+def ask(running: Running, way: str, stated: Any = None, **fields: str) -> Answer:
     ones = [1] * 16
     if way == "KServe v1":
-        path, body = "/v1/models/simple:predict", {"instances": [{"INPUT0": ones, "INPUT1": ones}]}
+        path = "/v1/models/simple:predict"
+        body: dict[str, object] = {"instances": [{"INPUT0": ones, "INPUT1": ones}]}
     else:
         inputs = [
             {"name": f"INPUT{place}", "shape": [1, 16], "datatype": "INT32", "data": ones} for place in (0, 1)
         ]
         path, body = "/v2/models/simple/infer", {"inputs": inputs}
-    whole: dict[str, Any] = {**body, "parameters": stated or {}}
+    whole = {**body, "parameters": stated or {}}
     return running.ask(request(path, body=json.dumps(whole).encode(), **fields))
 
 

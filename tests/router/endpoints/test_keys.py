@@ -72,8 +72,7 @@ def test_only_models_that_the_key_may_use_could_be_meant(running: Running) -> No
 
 def test_lists_hold_what_the_key_may_use(running: Running) -> None:
     def read(path: str, key: str) -> Answer:
-        fields = {"authorization": f"Bearer {key}"}
-        return running.ask(request(path, method="GET", content_length=None, **fields))
+        return running.ask(request(path, method="GET", content_length=None, authorization=f"Bearer {key}"))
 
     assert json.loads(read("/v1/models", KEY.text).body)["models"] == ["letters", "cross"]
     assert read("/v1/models/letters", KEY.text).status == 200
