@@ -20,6 +20,7 @@ from router.auth.asgi import caller
 from router.auth.identity import may_use
 from router.bodies import end_for_leavers
 from router.bulk.pool import Bulk
+from router.dialects.errors import body_of, form_at
 from router.example import example_body
 from router.explanation import separate
 from router.generate import GenerateRoute, add_generate
@@ -231,7 +232,7 @@ def describe(model: ServedModel) -> Json:
         "versions": [MODEL_VERSION],
         "platform": PLATFORM,
         "inputs": [_describe_tensor(tensor, spec) for tensor in spec.inputs],
-        "outputs": [_describe_tensor(tensor, spec) for tensor in spec.outputs],
+        "outputs": [_describe_tensor(tensor, spec) for tensor in spec.outputs if not tensor.parameter],
         "parameters": {
             "description": spec.description,
             "slo_ms": model.slo_us / 1000,
@@ -245,6 +246,7 @@ def describe(model: ServedModel) -> Json:
             "request_parameters": [
                 {"name": p.name, "type": p.type, "default": p.default} for p in spec.parameters
             ],
+            "answer_parameters": [_describe_tensor(each, spec) for each in spec.outputs if each.parameter],
         },
     }
 
@@ -289,7 +291,9 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
         message = f"Method Not Allowed: {request.method} {quoted(request.url.path)[1:-1]}"
     else:
         message = str(error.detail)
-    return _json(error.status_code, plain_error(message), error.headers)
+    form = form_at(request.url.path)
+    body = body_of(form, error.status_code, message) if form else plain_error(message)
+    return _json(error.status_code, body, error.headers)
 
 
 async def _on_refused(request: Request, error: Exception) -> Response:  # noqa: ARG001  # Starlette's signature

@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from importlib.metadata import version
 from typing import Any  # the generated messages carry no types
 
@@ -19,9 +19,10 @@ from router.auth.guard import KeyGuard
 from router.auth.keys import KeyFile
 from router.bulk.pool import Bulk, process_count
 from router.cache_status import CacheStatus, cache_status
-from router.devices import DeviceBoard
+from router.devices import DeviceBoard, kind_named
 from router.edges import Edges
 from router.encryption import Encryption
+from router.endpoints.routes import add_endpoints
 from router.explain.body import Explanation
 from router.explain.body import describe as explain
 from router.explain.route import add_explain
@@ -76,7 +77,6 @@ from serving.runtime.redis_tier import RedisTier
 from serving.runtime.slicing.choice import device_actuator
 from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
-from serving.slice_specs import SliceSpec
 from serving.specs import Limits, ServedModel
 
 
@@ -148,6 +148,7 @@ class GatewayServer:
             why_dead=lambda: self.edges.why_dead,
         )
         add_feedback(app, selecting)
+        add_endpoints(app, self.serving, self._bulk, self._telemetry.endpoint_asked)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
         self._changes = ChangeGuard(self._settings.admin, server.host)
@@ -485,16 +486,6 @@ class GatewayServer:
             demands,
             scaling.changes,
             resident,
-            Counter((_kind(spec), spec.spot) for spec in held.values()),
+            Counter((kind_named(spec), spec.spot) for spec in held.values()),
             scaling.cost_max,
         )
-
-
-@lru_cache(1000)
-def _kind(spec: SliceSpec) -> str:
-    """Return the kind of device that a slice is a share of; a GPU's own name if its driver has not been
-    asked."""
-    try:
-        return device_kind(spec)
-    except ValueError:
-        return spec.device

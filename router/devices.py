@@ -5,13 +5,16 @@ Nothing of it runs where no slice is on a GPU of this machine.
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from router.status import GpuStatus, gpu_status
 from serving.policy.device_health import GpuReading, obstacle
+from serving.profile.device import device_kind
 from serving.runtime.fleet import Fleet
 from serving.runtime.slicing.health import GpuReader, used_bytes
 from serving.runtime.slicing.opening import DeviceShares
 from serving.runtime.slicing.watch import DeviceWatch, Reader
+from serving.slice_specs import SliceSpec
 
 logger = logging.getLogger(__name__)
 
@@ -119,3 +122,13 @@ class DeviceBoard:
         self._broken_daemons.setdefault(device, set()).update(domains)
         for domain in sorted(domains):
             self._fleet.device_lost(domain, reason)
+
+
+@lru_cache(1000)
+def kind_named(spec: SliceSpec) -> str:
+    """Return the kind of device that a slice is a share of; a GPU's own name if its driver has not been
+    asked."""
+    try:
+        return device_kind(spec)
+    except ValueError:
+        return spec.device

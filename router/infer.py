@@ -33,7 +33,7 @@ from serving.ports import Reply, Serving
 from serving.specs import ServedModel
 from serving.vocabulary import CLIENT_GONE
 
-_NOBODY = Response(status_code=CLIENT_LEFT)
+NOBODY = Response(status_code=CLIENT_LEFT)
 """The answer to a client that has left."""
 
 
@@ -65,21 +65,23 @@ class InferRoute:
             decoded.call.tenant = tenant
         except RequestError as error:
             serving.refused(name, error.outcome, tenant)
-            return _response(render_error(error), fields)
-        reply = await self._submit(request, decoded)
+            return response_of(render_error(error), fields)
+        reply = await submit(serving, request, decoded)
         if reply.outcome == CLIENT_GONE:
-            return _NOBODY
+            return NOBODY
         try:
             made = None
             if is_bulk_answer(decoded, reply, fields, self._limits):
                 made = await make_rest(self._bulk, decoded, reply, fields)
-            response = _response(encode_reply(decoded, reply, fields, began_us, serving.now_us, made), fields)
+            response = response_of(
+                encode_reply(decoded, reply, fields, began_us, serving.now_us, made), fields
+            )
             if reply.answered_us:
                 made_us = serving.now_us() - reply.answered_us
                 serving.answered(name, reply, arrived_us - began_us, made_us)
             return response
         except RequestError as error:  # what was asked for cannot be written as it was asked
-            return _response(render_error(error), fields)
+            return response_of(render_error(error), fields)
 
     async def _decode(self, request: Request, opened: Opened, model: ServedModel, tier: str) -> Decoded:
         regions = regions_of(request.app)
@@ -95,29 +97,30 @@ class InferRoute:
         sentence = f"the request body is over the limit of {limit} bytes (limits.body_mb)"
         return await read_body(request, limit, lambda: too_large(sentence))
 
-    async def _submit(self, request: Request, decoded: Decoded) -> Reply:
-        """Return the core's reply; a client that leaves first is cancelled there, so that it is
-        CLIENT_GONE."""
-        answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
-        def deliver(reply: Reply) -> None:
-            if not answered.done():  # done: this task was cancelled
-                answered.set_result(reply)
+async def submit(serving: Serving, request: Request, decoded: Decoded) -> Reply:
+    """Return the core's reply; a client that leaves first is cancelled there, so that it is CLIENT_GONE."""
+    answered: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
-        request_id = self._serving.submit(decoded.call, deliver)
-        if answered.done():
-            return answered.result()
-        leaving = asyncio.ensure_future(request.receive())  # the body is read: only a departure can come
-        try:
-            await asyncio.wait((answered, leaving), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
-            if not answered.done():
-                self._serving.cancel(request_id)
-        return await answered
+    def deliver(reply: Reply) -> None:
+        if not answered.done():  # done: this task was cancelled
+            answered.set_result(reply)
+
+    request_id = serving.submit(decoded.call, deliver)
+    if answered.done():
+        return answered.result()
+    leaving = asyncio.ensure_future(request.receive())  # the body is read: only a departure can come
+    try:
+        await asyncio.wait((answered, leaving), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        leaving.cancel()
+        if not answered.done():
+            serving.cancel(request_id)
+    return await answered
 
 
-def _response(rendered: Rendered, fields: Fields) -> Response:
+def response_of(rendered: Rendered, fields: Fields) -> Response:
+    """Return a rendered answer, with the client's own name for the request."""
     status, body, json_length, more = rendered
     headers = separate(more)
     if json_length is not None:

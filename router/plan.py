@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from math import inf
 
+from router.dialects.catalogue import endpoints_of
 from router.explanation import REHEARSED_FIELD
 from router.feasibility import promised_text, tier_text
 from router.gpu_plan import gpu_lines
@@ -16,7 +17,7 @@ from router.settings.slices import default_slices
 from router.settings.tenants import rate_text
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
 from serving.slice_specs import WorkersSpec
-from serving.specs import DEFAULT_TENANT, RecordingSpec, ServedModel, TenantSpec, guards_of
+from serving.specs import DEFAULT_TENANT, ModelSpec, RecordingSpec, ServedModel, TenantSpec, guards_of
 
 _AIMS = {
     MOST_ACCURATE: "the most accurate that the load allows",
@@ -35,6 +36,8 @@ def plan_lines(settings: Settings) -> Iterator[str]:
         yield from replica_lines(model)
         yield from isolate_lines(model, beside)
         yield from guard_lines(model)
+        yield from endpoint_lines(model.spec)
+        yield from header_lines(model.spec)
     yield from rehearsal_lines(settings)
     yield from slice_lines(settings)
     yield from gpu_lines(settings)
@@ -118,6 +121,24 @@ def guard_lines(model: ServedModel) -> Iterator[str]:
     """Yield a line on each guarded output; none where no output is."""
     for name, guard in guards_of(model.spec).items():
         yield f"  guard: {name} is {guard}, or the request fails"
+
+
+def endpoint_lines(spec: ModelSpec) -> Iterator[str]:
+    """Yield a line on the applications' endpoints that a model serves; none where it declares none."""
+    application = spec.application
+    if application is None:
+        return
+    paths = ", ".join(path for each in endpoints_of(application.task) for path in each.paths)
+    inputs = " and ".join(application.inputs)
+    tokens = f"; texts of up to {application.tokens_max} tokens" if application.tokens_max else ""
+    yield f"  endpoints: {paths}, by {inputs} and {application.output}{tokens}"
+
+
+def header_lines(spec: ModelSpec) -> Iterator[str]:
+    """Yield a line on the header fields that may state parameters; none where none may."""
+    names = [each.name.lower() for each in spec.parameters if each.header]
+    if names:
+        yield f"  header fields that state parameters: {', '.join(names)}"
 
 
 def worker_lines(workers: WorkersSpec) -> list[str]:

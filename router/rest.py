@@ -5,7 +5,7 @@ direct one is `router/fastpath`, the other the route in `router/app.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import prod
 
 import orjson
@@ -27,6 +27,7 @@ from router.promises import promise
 from router.tensors.compression import CODINGS, deflate
 from router.tensors.decoded import Decoded
 from router.tensors.errors import RequestError, bad_input
+from router.tensors.parameters import take_fields
 from router.tensors.places import Memory
 from router.tensors.rest import Body, decode, encode_parts, joined, size_of
 from router.tensors.storing import store, stored_bytes
@@ -116,6 +117,15 @@ def read_request(
 ) -> Decoded:
     """Return the same, of a model with any number of answers too."""
     decoded = decode(body, json_length_of(fields), model, limits, memory)
+    apply_fields(decoded, fields, tier)
+    return decoded
+
+
+def apply_fields(decoded: Decoded, fields: Fields, tier: str) -> None:
+    """Apply what the header fields say of a call: timeout, cache, tier and floor. `tier`: see
+    `decode_request`."""
+    if decoded.call.parameters:
+        take_fields(decoded.call, partial(_text_of, fields))
     stated = fields.get(_TIMEOUT)
     if stated is not None:
         tighten(decoded.call, stated_timeout_us(stated.decode("latin-1")))
@@ -125,7 +135,11 @@ def read_request(
     if tier or decoded.stated is not None or _TIER in fields or _ACCURACY in fields:
         by_field = fields.get(_TIER, b"").decode("latin-1"), fields.get(_ACCURACY, b"").decode("latin-1")
         promise(decoded, *by_field, tier)
-    return decoded
+
+
+def _text_of(fields: Fields, name: str) -> str | None:
+    value = fields.get(name.encode())
+    return None if value is None else value.decode("latin-1")
 
 
 def stated_tenant(serving: Serving, fields: Fields, own: str = "") -> str:
@@ -199,12 +213,17 @@ def encode_reply(
     """Return the answer to a decoded call; its first byte was read at `began_us`. `made`: its body, if it was
     made before."""
     if reply.outcome is not COMPLETED:
-        return _failure(reply, ANSWERS[reply.outcome].http_status, decoded.call.due_us)
+        return render_failure(reply, decoded.call.due_us)
     body, json_length, coding = make(decoded, reply, fields) if made is None else made
     packed = b"\r\ncontent-encoding: " + coding if coding else b""
     if reply.limits:
         packed += reply.limits.encode()
     return 200, body, json_length, completed_lines(reply, decoded.call.due_us, began_us, now_us()) + packed
+
+
+def render_failure(reply: Reply, due_us: int) -> Rendered:
+    """Return the answer to a call that was not completed."""
+    return _failure(reply, ANSWERS[reply.outcome].http_status, due_us)
 
 
 def render_error(error: RequestError) -> Rendered:

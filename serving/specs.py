@@ -10,6 +10,7 @@ from math import isfinite
 from pathlib import Path
 from types import MappingProxyType
 
+from serving.applications import Application
 from serving.objectives import Needs, Objective, RateSpec, ReplicaSpec, SelectionSpec, ranked, resolve
 from serving.sequences import SequenceSpec
 
@@ -53,6 +54,7 @@ class TensorSpec:
     The first dimension is the batch dimension and always -1. `guard`: the values that penstock.yaml allows
     for an output. `labels`: of an output, only for people; tensors that differ in nothing else are equal.
     `optional`: a request may leave the input out. The first input is never optional.
+    `parameter`: an output that answers carry among their parameters, unless a client asks for it by name.
     """
 
     name: str
@@ -61,6 +63,7 @@ class TensorSpec:
     guard: Guard | None = None
     labels: Labels | None = field(default=None, compare=False)
     optional: bool = False
+    parameter: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,8 @@ class ParameterSpec:
     """A request parameter that the model reads (`type`: "bool", "int", "float" or "string").
 
     `time_unit`: one of TIME_UNITS if the value is a time that a batch takes, else "". `bounded_by`: the key
-    of the settings that has lowered `maximum`, "" if `maximum` is the model's own.
+    of the settings that has lowered `maximum`, "" if `maximum` is the model's own. `header`: the settings let
+    a header field of this name state it.
     """
 
     name: str
@@ -133,6 +137,7 @@ class ParameterSpec:
     maximum: float | None = None
     time_unit: str = ""
     bounded_by: str = ""
+    header: bool = False
 
 
 TIME_UNITS: Mapping[str, int] = MappingProxyType({"us": 1, "ms": 1_000, "s": 1_000_000})
@@ -173,6 +178,7 @@ class ModelSpec:
     decoupled: bool = False
     sequence: SequenceSpec | None = None
     unbatched: bool = False
+    application: Application | None = None
 
     def told(self, tensor: TensorSpec) -> tuple[int, ...]:
         """Return the shape that clients know of an input or output."""

@@ -16,6 +16,7 @@ from router.access import Application, Receive, Scope, Send, rpc_status
 from router.admin.audit import Act, caller
 from router.admin.origins import stranger
 from router.auth.identity import CALLER, IDENTITY
+from router.dialects.catalogue import ENDPOINTS
 from router.outcomes import CLIENT_LEFT
 from router.rest import plain_error
 from router.rpc import RpcMethod, Screened
@@ -36,6 +37,7 @@ ASKS: Final = frozenset(
         ),
         "/v2/repository/index",
         "/v2/repository/{repository_name}/index",
+        *(path for endpoint in ENDPOINTS.values() for path in endpoint.paths),
         *(f"/v2/{kind}sharedmemory/region/{{region}}/register" for kind in KINDS),
         *(f"/v2/{kind}sharedmemory/unregister" for kind in KINDS),
         *(f"/v2/{kind}sharedmemory/region/{{region}}/unregister" for kind in KINDS),

@@ -5,7 +5,8 @@ from typing import Final
 from router.access import Application, Receive, Scope, Send
 from router.auth.guard import KeyGuard
 from router.auth.identity import IDENTITY, Identity, own_tenant
-from router.auth.rights import need_of
+from router.auth.rights import asks_model, need_of
+from router.dialects.errors import dressed, form_at
 from router.explanation import separate
 from router.rest import fields_of, render_error
 from router.tensors.errors import RequestError
@@ -35,9 +36,10 @@ def guarded(app: Application, guard: KeyGuard, serving: Serving) -> Application:
             )
             guard.require(identity, need.roles, need.model)
         except RequestError as error:
-            if scope["path"].endswith(("/infer", "/generate", "/generate_stream")):
+            infers = scope["path"].endswith(("/infer", "/generate", "/generate_stream"))
+            if infers or asks_model(scope["method"], scope["path"]):
                 serving.refused(need.model, error.outcome, own_tenant(identity) or DEFAULT_TENANT)
-            await _refuse(error, send)
+            await _refuse(error, form_at(scope["path"]), send)
             return
         scope[IDENTITY], scope[GUARD] = identity, guard
         await app(scope, receive, send)
@@ -51,6 +53,13 @@ def caller(scope: Scope) -> Identity | None:
     return found if isinstance(found, Identity) else None
 
 
+def check_model(scope: Scope, model: str) -> None:
+    """Check the model as `KeyGuard.check_model` does, if there is a guard and the request names a model."""
+    identity, guard = caller(scope), scope.get(GUARD)
+    if model and identity is not None and isinstance(guard, KeyGuard):
+        guard.check_model(identity, model)
+
+
 def check_tier(scope: Scope, tier: str, own: str) -> None:
     """Check the tier as `KeyGuard.check_tier` does, if there is a guard."""
     identity, guard = caller(scope), scope.get(GUARD)
@@ -58,8 +67,9 @@ def check_tier(scope: Scope, tier: str, own: str) -> None:
         guard.check_tier(identity, tier, own)
 
 
-async def _refuse(error: RequestError, send: Send) -> None:
-    status, body, _, more = render_error(error)
+async def _refuse(error: RequestError, form: str, send: Send) -> None:
+    rendered = render_error(error)
+    status, body, _, more = dressed(rendered, form, error.outcome, error.message) if form else rendered
     fields = {"content-type": "application/json", "content-length": str(len(body)), **separate(more)}
     headers = [(name.encode(), value.encode("latin-1")) for name, value in fields.items()]
     await send({"type": "http.response.start", "status": status, "headers": headers})

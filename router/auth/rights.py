@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from router.dialects.catalogue import PATHS
 from router.settings.keys import ADMIN, INFER, READ
 
 Roles = frozenset[str]
@@ -39,6 +40,8 @@ _PLACES: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
         **{("POST", f"/v2/{kind}sharedmemory/unregister"): CALLERS for kind in ("system", "cuda")},
         ("POST", "/v2/repository/index"): WATCHERS,
         **{("GET", path): WATCHERS for path in ("/v2/logging", "/v2/trace/setting")},
+        **{("POST", path): CALLERS for path in PATHS},
+        ("GET", "/v1/models"): CLIENTS,
     }
 )
 _OF_MODELS: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
@@ -60,6 +63,7 @@ _OF_MODELS: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
 _MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?(?:/([a-z_]+|trace/setting))?\Z")
 _REGION: Final = re.compile(r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/(register|unregister|status)\Z")
 """A caller reaches only what it has registered itself."""
+_APPLICATION: Final = re.compile(r"/v1/models/([^/:]+)(:predict)?\Z")
 _REPOSITORY: Final = re.compile(r"/v2/repository/[^/]+/index\Z")
 
 _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
@@ -97,7 +101,15 @@ def need_of(method: str, path: str) -> NeededRight:
         reads = method == "GET" and region.group(1) == "status"
         changes = method == "POST" and region.group(1) != "status"
         return NeededRight(CLIENTS if reads else CALLERS if changes else ADMINS)
+    found = _APPLICATION.match(path)
+    if found is not None and method == ("POST" if found.group(2) else "GET"):
+        return NeededRight(CALLERS if found.group(2) else CLIENTS, found.group(1))
     return NeededRight(WATCHERS if method == "POST" and _REPOSITORY.match(path) else ADMINS)
+
+
+def asks_model(method: str, path: str) -> bool:
+    """Return whether a request is inference at an application's endpoint."""
+    return method == "POST" and (path in PATHS or path.endswith(":predict"))
 
 
 def rpc_roles(method: str) -> Roles:

@@ -5,6 +5,9 @@ import struct
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final  # Any: arguments and results are of any kind that travels
 
+from router.dialects.catalogue import ENDPOINTS
+from router.dialects.preparing import prepare
+from router.dialects.question import Prepared, Question, Row, Stamp
 from router.tensors import proto, rest
 from router.tensors.decoded import Decoded, RequestedOutput
 from router.tensors.errors import RequestError
@@ -48,8 +51,32 @@ def fold_rest(
     return rest.encode(decoded, reply)
 
 
+def read_question(endpoint: str, body: bytes, content_type: str, limits: Limits) -> Question:
+    """See `router.dialects.catalogue.Endpoint.read`."""
+    return ENDPOINTS[endpoint].read(body, content_type, limits)
+
+
+def prepare_question(question: Question, model: ServedModel, limits: Limits) -> Prepared:
+    """See `router.dialects.preparing.prepare`."""
+    return prepare(question, model, limits)
+
+
+def write_answer(
+    endpoint: str,
+    question: Question,
+    model: ServedModel,
+    outputs: Sequence[Row],
+    tokens: int,
+    stamp: Stamp,
+) -> bytes:
+    """See `router.dialects.catalogue.Endpoint.write`."""
+    tensors = [Tensor(*each) for each in outputs]
+    return ENDPOINTS[endpoint].write(question, model.spec, tensors, tokens, stamp)
+
+
 JOBS: Final[Mapping[str, Callable[..., object]]] = {
-    each.__name__: each for each in (unfold_rest, unfold_rpc, fold_rest)
+    each.__name__: each
+    for each in (unfold_rest, unfold_rpc, fold_rest, read_question, prepare_question, write_answer)
 }
 
 

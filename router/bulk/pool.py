@@ -52,6 +52,7 @@ class Bulk:
         self.limits = limits
         self._held_max = int(limits.held_bytes * HELD_SHARE)
         self._held = 0
+        self._beside = 0  # of applications' requests that are being read
         self.level: Callable[[], Level] = lambda: Level.EASY  # of the memory that clients hold
         self.account = Account(limits)  # of that memory
         self._free: asyncio.Queue[_Process] = asyncio.Queue()
@@ -67,7 +68,7 @@ class Bulk:
     @property
     def held_bytes(self) -> int:
         """Of requests and answers that are here."""
-        return self._held
+        return self._held + self._beside
 
     async def start(self, count: int) -> None:
         """Start `count` processes; they import what they need while the gateway goes on."""
@@ -101,6 +102,14 @@ class Bulk:
                 "until it holds less, it takes no compressed bodies, no JSON of over 64 KB, and no more than "
                 "1 MB of inputs in shared memory"
             )
+
+    def hold(self, size: int) -> None:
+        """Count so many more bytes (fewer, if negative) of requests that the application reads. Raises
+        RequestError (MEMORY_FULL) if these hold too much."""
+        if size > 0 and self._beside + size > self._held_max:
+            sentence = f"{self._beside} bytes of requests are being read; at most {self._held_max} may be"
+            raise memory_full(f"{sentence} (a quarter of limits.held_mb)")
+        self._beside += size
 
     def begin(self, work: Coroutine[Any, Any, R], then: Callable[["asyncio.Task[R]"], None]) -> None:
         """Start a coroutine, and call back with its task when it has ended."""

@@ -1,7 +1,7 @@
 """Large requests and answers over REST and gRPC, made small enough for the event loop."""
 
 from router.bulk.pool import Bulk
-from router.rest import INLINE_BYTES, Fields, HttpError, Made, coding_of, json_length_of
+from router.rest import INLINE_BYTES, INLINE_PACKED_BYTES, Fields, HttpError, Made, coding_of, json_length_of
 from router.tensors.compression import coding_of_message, deflate, framing, inflate, unknown_coding
 from router.tensors.decoded import Decoded
 from router.tensors.rest import Body, encode_parts, joined, size_of
@@ -36,6 +36,25 @@ async def open_rest(bulk: Bulk, body: Buffer, fields: Fields, model: ServedModel
         body, json_length = await bulk.run("unfold_rest", len(body), *order)
         changed[b"inference-header-content-length"] = b"%d" % json_length
     return body, changed
+
+
+async def open_body(bulk: Bulk, body: Buffer, fields: Fields) -> Buffer:
+    """Return a body without its Content-Encoding; RequestError for what cannot be read."""
+    coding = fields.get(b"content-encoding", b"")
+    window = framing(coding)
+    if window is None:
+        raise HttpError(415, BAD_INPUT, unknown_coding(coding))
+    return await _inflated(bulk, body, coding) if window else body
+
+
+async def pack_body(bulk: Bulk, body: bytes, fields: Fields) -> tuple[bytes, bytes]:
+    """Return a body in the coding that the client accepts, and that coding, b"" for none."""
+    coding = coding_of(fields, len(body))
+    if not coding:
+        return body, b""
+    if len(body) <= INLINE_PACKED_BYTES:
+        return deflate(body, coding), coding
+    return await bulk.in_thread(len(body), deflate, body, coding), coding
 
 
 async def open_rpc(bulk: Bulk, message: bytes) -> bytes:

@@ -265,7 +265,7 @@ class RpcConnection(Outbox):
             known = self._read_head(headers, stream_id, event.end_stream)
             if known is None:
                 return
-        call = InferCall(self, stream_id, known.fields)
+        call = InferCall(self, stream_id, known.fields, headers)
         self.calls[stream_id] = self.reading[stream_id] = call
         call.begin(known.timeout_s)
         if event.end_stream:

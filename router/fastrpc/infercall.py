@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from asyncio import CancelledError
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any  # what a task returns
 
@@ -11,7 +11,7 @@ import grpc
 
 from router.auth.identity import Identity
 from router.auth.rights import CALLERS
-from router.fastrpc.framing import status, trailers
+from router.fastrpc.framing import Header, status, trailers
 from router.fastrpc.inbound import Carrier, Inbound
 from router.outcomes import INTERNAL_ERROR
 from router.rpc.calls import reply_of
@@ -29,14 +29,26 @@ logger = logging.getLogger(__name__)
 
 
 class InferCall(Inbound):
-    """`fields`: what inference reads of its head, perhaps shared with other calls. `entered`: it has one of
-    the places of open calls."""
+    """`fields`: what inference reads of its head, perhaps shared with other calls; `headers`: the head, for
+    models that read other fields. `entered`: it has one of the places of open calls."""
 
-    __slots__ = ("_asked", "_decoded", "_entered", "_fields", "_identity", "_request_id", "_timeout_s")
+    __slots__ = (
+        "_asked",
+        "_decoded",
+        "_entered",
+        "_fields",
+        "_headers",
+        "_identity",
+        "_request_id",
+        "_timeout_s",
+    )
 
-    def __init__(self, connection: Carrier, stream_id: int, fields: Mapping[str, str]) -> None:
+    def __init__(
+        self, connection: Carrier, stream_id: int, fields: Mapping[str, str], headers: Sequence[Header]
+    ) -> None:
         super().__init__(connection, stream_id, INFER_PATH)
         self._fields = fields
+        self._headers = headers
         self._timeout_s: float | None = None
         self._identity: Identity | None = None
         self._asked: Asked | None = None
@@ -113,7 +125,7 @@ class InferCall(Inbound):
         inferences = edge.inferences
         try:
             memory = memory or inferences.memory(self._identity)
-            decoded = self._decoded = inferences.read(message, asked, memory)
+            decoded = self._decoded = inferences.read(message, asked, memory, self._headers)
             self._request_id = edge.serving.submit(decoded.call, self._deliver)
         except CopyFirst as first:
             inferences.bulk.begin(inferences.copied(first, message, asked), partial(self._copied, message))

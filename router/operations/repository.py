@@ -27,6 +27,7 @@ from router.settings import Settings, SettingsError, load_model
 from router.settings.cache import asks_for_cache
 from router.settings.delays import bounded
 from router.settings.gateway import read_served
+from router.settings.headers import with_headers
 from router.settings.repository import find_folders, serve_alone
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.wording import listed, quoted, suggestion
@@ -209,7 +210,8 @@ class Repository:
         _check_batch(spec, batch_max)
         cache = self.filed.document is not None and asks_for_cache(self.filed.document)
         alone = serve_alone(spec, self.current.slices, self.filed.tiers, cache)
-        return self._identify(with_batch_max(bounded(alone, self.filed.limits), batch_max))
+        alone = with_headers(bounded(alone, self.filed.limits), self.filed.server.forward_headers)
+        return self._identify(with_batch_max(alone, batch_max))
 
     def _identify(self, model: ServedModel) -> ServedModel:
         return identify(model, self.current.cache is not None and model.cache)

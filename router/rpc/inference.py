@@ -4,6 +4,7 @@ Nothing in here waits but `open`, for what is too much work for the event loop.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from router.auth.identity import Identity
@@ -29,6 +30,7 @@ from router.tensors.compression import coding_of_message
 from router.tensors.decoded import MODEL_VERSION, Decoded
 from router.tensors.errors import RequestError, bad_input
 from router.tensors.messages import SMALL_BYTES, Outline, outline
+from router.tensors.parameters import take_fields
 from router.tensors.places import CopyFirst, Memory
 from router.tensors.proto import check_besides, decode, encode, key_of, parse, recall
 from router.tensors.storing import store, stored_bytes, storing
@@ -98,9 +100,15 @@ class Inferences:
         """Return the shared memory that the caller has registered; None where none is served."""
         return None if self.regions is None else self.regions.of(identity)
 
-    def read(self, raw: bytes, asked: Asked, memory: Memory | None = None) -> Decoded:
-        """Return the request, with its call ready for the core. `memory`: its caller's. Raises RequestError,
-        already counted, and CopyFirst."""
+    def read(
+        self,
+        raw: bytes,
+        asked: Asked,
+        memory: Memory | None = None,
+        metadata: Sequence[tuple[bytes, bytes]] = (),
+    ) -> Decoded:
+        """Return the request, with its call ready for the core. `memory`: its caller's; `metadata`: fields
+        that `asked` leaves out. Raises RequestError, already counted, and CopyFirst."""
         fields, tenant, name = asked.fields, asked.tenant, ""
         try:
             found = outline(raw, self._limits)
@@ -117,6 +125,8 @@ class Inferences:
                 check_decoupled(decoded, asked.streams)
             call.arrived_us = asked.arrived_us
             call.tenant = tenant
+            if call.parameters:
+                take_fields(call, partial(_text_of, fields, metadata))
             _take_deadlines(call, asked.remaining_s, fields)
             tier = self._serving.tenants[tenant].tier
             if tier or decoded.stated is not None or fields:
@@ -207,6 +217,15 @@ def check_decoupled(decoded: Decoded, streams: bool) -> None:
             "expected outputs in the answers, not in shared memory"
         )
     check_one_row(call)
+
+
+def _text_of(fields: Mapping[str, str], metadata: Sequence[tuple[bytes, bytes]], name: str) -> str | None:
+    """Return a field of a call; of a repeated one the last."""
+    found, wanted = fields.get(name), name.encode()
+    for field, value in metadata:
+        if field == wanted:
+            found = value.decode("latin-1")
+    return found
 
 
 def is_expiring(call: Call, now_us: int) -> bool:

@@ -192,7 +192,11 @@ class RpcService:
             versions=[MODEL_VERSION],
             platform=PLATFORM,
             inputs=[tensor(name=t.name, datatype=t.datatype, shape=spec.told(t)) for t in spec.inputs],
-            outputs=[tensor(name=t.name, datatype=t.datatype, shape=spec.told(t)) for t in spec.outputs],
+            outputs=[
+                tensor(name=t.name, datatype=t.datatype, shape=spec.told(t))
+                for t in spec.outputs
+                if not t.parameter
+            ],
         )
 
     async def _model_statistics(self, request: Any, context: Any) -> Any:

@@ -3,10 +3,11 @@
 Units are in the keys, so a number never changes its meaning.
 """
 
+import re
 from collections.abc import Callable, Collection
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PlainValidator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidator, model_validator
 from pydantic_core import PydanticCustomError
 
 from router.settings.problems import fault, shown, unknown_name
@@ -85,10 +86,19 @@ def _check_scalar(value: object) -> object:
     raise refuse(fault("not a single value", value, "true, false, a finite number or text"))
 
 
+def _check_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise refuse(fault(f"not a regular expression ({error})", text, "one such as x-.*")) from None
+    return text
+
+
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=64)]
 Text = Annotated[str, Field(min_length=1, max_length=4096)]
 DeviceText = Annotated[str, Field(min_length=1, max_length=80)]
 ShareText = Annotated[str, Field(min_length=1, max_length=40)]
+PatternText = Annotated[str, Field(min_length=1, max_length=256), AfterValidator(_check_pattern)]
 Names = Annotated[list[str], PlainValidator(check_names)]
 Scalar = Annotated[ParameterValue, PlainValidator(_check_scalar)]
 Number = Annotated[float, Field(allow_inf_nan=False, gt=-(2**63), lt=2**63)]

@@ -16,6 +16,7 @@ from router.settings.devices import check_domains, read_devices
 from router.settings.document import Document, read_document
 from router.settings.findings import Findings
 from router.settings.floors import check_prices
+from router.settings.headers import check_headers, with_headers
 from router.settings.logs import LogSettings, read_logging
 from router.settings.memory import usable_memory_bytes
 from router.settings.placement import PlacementSettings, read_placement
@@ -53,7 +54,8 @@ class ServerSettings:
     """What the servers call themselves and where they listen; port 0 picks a free one. `triton_metrics`:
     metrics have Triton's names beside their own. `grpc`: which server takes gRPC calls. `tls`: how all ports
     are encrypted, None where they are not. `client_shm`: what clients may register of their shared memory,
-    None for nothing."""
+    None for nothing. `forward_headers`: a pattern of the header fields that may state a model's parameters,
+    "" for none."""
 
     name: str = "penstock"
     host: str = "127.0.0.1"
@@ -64,6 +66,7 @@ class ServerSettings:
     grpc: str = "ngh2"  # or GRPCIO
     tls: TlsSettings | None = None
     client_shm: ClientShm | None = None
+    forward_headers: str = ""
 
     @property
     def address(self) -> str:
@@ -148,7 +151,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
         server=server,
         limits=limits,
         slices=slices,
-        models=tuple(bounded(model, limits) for model in models if model is not None),
+        models=tuple(with_headers(bounded(each, limits), server.forward_headers) for each in models if each),
         profiles=path.parent / profiles.folder,
         remeasure=profiles.remeasure,
         path=path,
@@ -184,6 +187,7 @@ def _read_models(
         check_name(findings, models, seen)
     check_models(findings, models, slices)
     check_scaling(findings, models, slices, scaling)
+    check_headers(findings, models)
     if findings.sound(("slices",)):
         check_prices(findings, models, slices)
     return models
@@ -196,7 +200,7 @@ def read_served(document: Document, index: int) -> ServedModel:
     model = read_model(findings, index, read_tiers(findings))
     if model is None or findings.problems:
         raise SettingsError(findings.problems)
-    return bounded(model, _read_limits(findings))
+    return with_headers(bounded(model, _read_limits(findings)), _read_server(findings).forward_headers)
 
 
 def read_server(document: Document) -> ServerSettings:

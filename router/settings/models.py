@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from router.settings.applications import read_application
 from router.settings.document import read_document
 from router.settings.fields import SIZES
 from router.settings.findings import Findings
@@ -30,6 +31,7 @@ from router.settings.validation import read_validation
 from router.tensors.parameters import READ
 from router.tensors.sequences import SEQUENCE
 from serving.specs import Labels, ModelSpec, ParameterSpec, SizeHint, TensorSpec, Validation, VariantSpec
+from serving.tensor import ANY
 
 MODEL_FILE = "model.yaml"
 
@@ -71,10 +73,15 @@ def load_model(folder: Path) -> ModelSpec:
         validation = read_validation(findings, folder / model.validation.file, names)
     labels = _read_labels(findings, model, folder)
     sequence = read_sequence(findings, model)
+    application = read_application(findings, model, folder)
     findings.stop_if_any()
     spec = _spec(model, Path(os.path.abspath(folder)), accuracy, validation)
-    outputs = tuple(replace(output, labels=labels.get(output.name)) for output in spec.outputs)
-    return replace(spec, outputs=outputs, sequence=sequence)
+    answered = {output.name for output in model.outputs if output.parameter}
+    outputs = tuple(
+        replace(output, labels=labels.get(output.name), parameter=output.name in answered)
+        for output in spec.outputs
+    )
+    return replace(spec, outputs=outputs, sequence=sequence, application=application)
 
 
 def missing_model(folder: Path) -> str:
@@ -104,6 +111,7 @@ def _check_tensors(findings: Findings, model: ModelFile) -> None:
     if model.inputs[0].optional:
         expected = "expected an input first that every request has: it says how many rows there are"
         findings.add(("inputs", 0, "optional"), f"the first input is optional; {expected}")
+    _check_answered(findings, model)
     if model.size_hint is None:
         return
     optional = [tensor.name for tensor in model.inputs if tensor.optional]
@@ -131,6 +139,18 @@ def _check_batch(findings: Findings, model: ModelFile) -> None:
             if tensor.shape[0] != -1:
                 expected = f"expected -1 (the batch) and then {SIZES}; batch_max: 0 is without a batch"
                 findings.add((key, index, "shape"), f"not a shape; got {tensor.shape}, {expected}")
+
+
+def _check_answered(findings: Findings, model: ModelFile) -> None:
+    """Check that outputs which become parameters of an answer have one value a row, and that others are
+    left."""
+    for index, output in enumerate(model.outputs):
+        shape = output.shape
+        if output.parameter and (len(shape) > 2 or shape[1:] not in ([], [1]) or output.datatype == ANY):
+            message = f"{shown(output.name)} has no single value a row; expected shape [-1] or [-1, 1]"
+            findings.add(("outputs", index, "parameter"), f"{message} and a datatype", at_key=True)
+    if all(output.parameter for output in model.outputs):
+        findings.add(("outputs",), "all are parameters; expected an output without `parameter: true`")
 
 
 def _check_variants(findings: Findings, model: ModelFile) -> None:

@@ -21,6 +21,7 @@ from router.settings.fields import (
     Name,
     Names,
     Number,
+    PatternText,
     Port,
     Price,
     Scalar,
@@ -159,6 +160,7 @@ class ServerSection(Section):
     grpc: Literal["ngh2", "grpcio"] | None = None
     tls: dict[str, object] | None = None  # `router.settings.tls.TlsSection`
     client_shm: ClientShmKey = None
+    forward_headers: PatternText | None = None
 
 
 class AdminSection(Section):
@@ -246,8 +248,7 @@ class ProfilesSection(Section):
 
 
 class RedisSection(Section):
-    """`redis:` of `cache:`; the defaults are those of RedisSpec. `password_env` and `key_env` name variables
-    of the environment."""
+    """`redis:` of `cache:`; the defaults are those of RedisSpec. `password_env`, `key_env` name variables."""
 
     url: Annotated[str, Field(min_length=1)]  # nothing else: a fault would show it, password and all
     namespace: Name | None = None
@@ -266,8 +267,7 @@ class CacheSection(Section):
 
 
 class SliceSection(Section):
-    """An entry of `slices:`; without `price`, the price of `prices:` applies. `device`, `share`: for a slice
-    of a GPU."""
+    """An entry of `slices:`; without `price`, the price of `prices:` applies. `device`, `share`: of a GPU."""
 
     name: Name
     device: DeviceText | None = None
@@ -307,8 +307,7 @@ class ReplicasSection(Section):
 
 
 class DeviceSection(Section):
-    """An entry of `devices:`; what is left out is this machine's. `divide` defaults to what goes with the
-    kind, `price` to the price in `prices:`."""
+    """An entry of `devices:`; what is left out is this machine's, or follows from the kind."""
 
     name: Name
     kind: Name | None = None
@@ -414,9 +413,10 @@ class InputSection(TensorSection):
 
 
 class OutputSection(TensorSection):
-    """An output; its labels are a list, or a file in the model's folder."""
+    """An output; its labels are a list, or a file. `parameter`: it is one of the answer's parameters."""
 
     labels: LabelsKey = None
+    parameter: bool = False
 
 
 class VariantSection(Section):
@@ -462,7 +462,7 @@ class ParameterSection(Section):
 
 
 class ModelFile(Section):
-    """`model.yaml`. Without `variants` it has one, ONLY_VARIANT; penstock.yaml may say the SLO instead."""
+    """`model.yaml`. Without `variants` it has ONLY_VARIANT; penstock.yaml may say `slo_ms` and `slo_rows`."""
 
     name: Name
     description: str = ""
@@ -481,3 +481,4 @@ class ModelFile(Section):
     parameters: list[ParameterSection] = []
     sequence: dict[str, object] | None = None  # of SequenceSection
     build: Text | None = None
+    endpoints: dict[str, object] | None = None

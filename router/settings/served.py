@@ -92,10 +92,16 @@ def _read_spec(findings: Findings, loc: Loc, section: ServedSection) -> ModelSpe
         findings.add((*loc, "path"), missing_model(folder))
         return None
     try:
-        return load_model(folder)
+        spec = load_model(folder)
     except SettingsError as error:
         findings.absorb(error)
         return None
+    application = spec.application
+    if application is not None and application.tokenizers and application.tokenizer is None:
+        where = one_of(application.tokenizers)
+        message = f"the tokenizer of {spec.name} is not there ({where}): tokens are estimated"
+        findings.warn((*loc, "path"), f"{message}, no text is refused as too long, and token ids are refused")
+    return spec
 
 
 def _read_batching(

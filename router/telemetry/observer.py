@@ -7,8 +7,9 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
-from router.telemetry import exposition, triton
+from router.telemetry import endpoints, exposition, triton
 from router.telemetry.counts import UNKNOWN, Counters, Ledger, Loads, ModelCounts, SelectedCounts
+from router.telemetry.endpoints import EndpointCounts
 from router.telemetry.exposition import Present
 from router.telemetry.statistics import ModelStatistics, describe
 from router.telemetry.streamed import StreamedCounts
@@ -48,6 +49,7 @@ class Telemetry:
         self.read_present: Callable[[], Present] = Present  # asked at every scrape
         self.triton_names = True  # whether its metrics have Triton's names too
         self.epoch_us = 0  # the Unix time at which the deployment's clock was 0
+        self._endpoints = EndpointCounts()
         self.observe_lag = self._ledger.lag.observe
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
@@ -139,6 +141,10 @@ class Telemetry:
         flow = counts.flow(tenant if tenant in self._tenants else DEFAULT_TENANT)
         counts.end(flow, outcome)
         flow.miss(outcome, 1, False)
+
+    def endpoint_asked(self, endpoint: str, model: str, outcome: Outcome, tokens: int) -> None:
+        """Note that a request at an application's endpoint has ended; its texts have so many tokens."""
+        self._endpoints.add(endpoint, model if model in self._models else UNKNOWN, outcome, tokens)
 
     def batch_done(self, batch: RunBatch, compute_us: int, elapsed_us: int, output_us: int = 0) -> None:
         """Note that a worker ran a batch."""
@@ -260,6 +266,7 @@ class Telemetry:
     def _blocks(self) -> Iterator[str]:
         present = self.read_present()
         yield from exposition.blocks(self._ledger, present)
+        yield from endpoints.blocks(self._endpoints)
         if self.triton_names:
             yield from triton.blocks(self._ledger, present)
         yield generate_latest(self._process).decode()

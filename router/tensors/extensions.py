@@ -23,7 +23,7 @@ _UNSERVED: Final[Mapping[str, str]] = {
     "sequence_start": _ALONE,
     "sequence_end": _ALONE,
     "priority": "deadlines order the requests; state 'timeout', or name a tier",
-    "headers": "no header field reaches a model; state what it reads as parameters",
+    "headers": "state what the model reads as parameters; server.forward_headers lets header fields do so",
     "triton_enable_empty_final_response": "it is true or false",
     **dict.fromkeys(PLACE, _OF_TENSORS),
     "classification": "it belongs to an output",

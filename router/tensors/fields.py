@@ -5,6 +5,7 @@ from typing import Final
 
 import orjson
 
+from router.tensors.answered import plain_outputs
 from router.tensors.check import ClaimedInput, check_count, find_outputs
 from router.tensors.classes import PARAMETER as CLASSES
 from router.tensors.classes import read_classes
@@ -101,7 +102,7 @@ def wanted(document: Object, model: ServedModel, limits: Limits) -> tuple[Reques
     default = _flag(parameters(document, "the request"), "binary_data_output", False, "the request")
     entries = _entries(document, "outputs", limits) if document.get("outputs") is not None else []
     if not entries:
-        return tuple(RequestedOutput(index, default) for index in range(len(model.spec.outputs)))
+        return tuple(RequestedOutput(index, default) for index in plain_outputs(model.spec))
     names: list[str] = []
     binary: list[bool] = []
     classes: list[int] = []

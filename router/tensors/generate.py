@@ -9,6 +9,7 @@ from typing import Final
 
 import orjson
 
+from router.tensors.answered import parameters_of
 from router.tensors.decoded import MODEL_VERSION, Decoded
 from router.tensors.elements import list_elements
 from router.tensors.errors import bad_input, too_large
@@ -88,4 +89,5 @@ def flat_answer(decoded: Decoded, outputs: Sequence[Tensor]) -> bytes:
     for wanted in decoded.wanted:
         elements = list_elements(outputs[wanted.index])
         found[outputs[wanted.index].name] = elements[0] if len(elements) == 1 else elements
+    found |= parameters_of(decoded, outputs)
     return orjson.dumps(found, option=_OPTIONS)

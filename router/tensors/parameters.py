@@ -4,15 +4,16 @@ model declares.
 What is none of these is refused (`extensions.py`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from math import isfinite, nan
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from router.tensors.errors import bad_input
 from router.tensors.extensions import refuse_unread
 from router.tensors.sequences import SEQUENCE, read_step
 from router.tensors.wording import listed, quoted, suggestion
+from serving.ports import Call
 from serving.sequences import SequenceStep
 from serving.specs import Parameters, ParameterSpec, ParameterValue, ServedModel
 from serving.vocabulary import NEVER_US
@@ -26,6 +27,8 @@ READ = ("timeout", "variant", "tier", "accuracy_min", "binary_data_output")
 
 EMPTY_FINAL = "triton_enable_empty_final_response"
 """Asks for an answer without outputs after the last one, of a model with any number of answers."""
+FIELD_CHARACTERS: Final = 1024
+"""Of a header field that states a parameter; each other value is a lane of its own."""
 
 _READ = frozenset(READ)
 _DIGITS_MAX = 20  # of 2^64
@@ -68,6 +71,38 @@ def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
     )
     stated = _stated(values) if "tier" in values or "accuracy_min" in values else None
     return RequestParameters(timeout_us, variant, parameters, stated, values.get(EMPTY_FINAL) is True, step)
+
+
+def take_fields(call: Call, value_of: Callable[[str], str | None]) -> None:
+    """Set the parameters that header fields may state (`ParameterSpec.header`) and that still have their
+    default. `value_of` returns the value of a field by its name in lower case. Raises RequestError for a
+    value that the parameter cannot have."""
+    stated: dict[str, ParameterValue] = {}
+    for spec in call.model.spec.parameters:
+        text = value_of(spec.name.lower()) if spec.header else None
+        if text is not None:
+            stated[spec.name] = _value(_spelled(text.strip(), spec), spec)
+    if stated:
+        defaults = {spec.name: spec.default for spec in call.model.spec.parameters}
+        call.parameters = tuple(
+            (name, stated[name] if name in stated and value == defaults[name] else value)
+            for name, value in call.parameters
+        )
+
+
+def _spelled(text: str, spec: ParameterSpec) -> object:
+    """Return what a header field says as the parameter's type; the text itself where it is none of that."""
+    if spec.type == "bool":
+        return {"true": True, "false": False}.get(text.lower(), text)
+    if len(text) > FIELD_CHARACTERS:
+        most = f"at most {FIELD_CHARACTERS} characters"
+        raise bad_input(f"header field {quoted(spec.name)} has {len(text)} characters; {most} are accepted")
+    with suppress(ValueError):
+        if spec.type == "int" and len(text) <= _DIGITS_MAX:
+            return int(text)
+        if spec.type == "float":
+            return float(text)
+    return text
 
 
 def share(value: object, name: str) -> float:

@@ -11,6 +11,7 @@ from typing import Any  # the generated protobuf classes carry no types
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2
 
+from router.tensors.answered import Value, parameters_of, plain_outputs
 from router.tensors.check import (
     ClaimedInput,
     arrange,
@@ -250,6 +251,8 @@ def encode(decoded: Decoded, reply: Reply) -> bytes:
     if decoded.id:
         text = decoded.id.encode()
         parts += (_head(_ID, len(text)), text)
+    if parameters := parameters_of(decoded, reply.outputs):
+        parts.append(_parameters(parameters))
     raw: list[Buffer] = []
     for wanted in decoded.wanted:
         tensor = reply.outputs[wanted.index]
@@ -266,6 +269,25 @@ def encode(decoded: Decoded, reply: Reply) -> bytes:
         parts.append(_OUTPUTS.get(said) or _output(*said))
         raw += (_head(_RAW, len(tensor.data)), tensor.data)
     return b"".join((*parts, *raw))
+
+
+def _parameters(values: Mapping[str, Value]) -> bytes:
+    """Return the field of an answer's parameters."""
+    response = service_pb2.ModelInferResponse()
+    for name, value in values.items():
+        parameter = response.parameters[name]
+        if isinstance(value, bool):
+            parameter.bool_param = value
+        elif isinstance(value, str):
+            parameter.string_param = value
+        elif isinstance(value, float):
+            parameter.double_param = value
+        elif value < 1 << 63:
+            parameter.int64_param = value
+        else:
+            parameter.uint64_param = value
+    field: bytes = response.SerializeToString()
+    return field
 
 
 def _opening(model: str) -> bytes:
@@ -394,7 +416,7 @@ def _head(tag: int, size: int) -> bytes:
 def _wanted(request: Any, model: ServedModel, limits: Limits) -> tuple[RequestedOutput, ...]:
     asked = request.outputs
     if not asked:
-        return tuple(RequestedOutput(index, True) for index in range(len(model.spec.outputs)))
+        return tuple(RequestedOutput(index, True) for index in plain_outputs(model.spec))
     check_count("outputs", len(asked), limits)
     forms = [_form(entry) if entry.parameters else (0, None) for entry in asked]
     indices = find_outputs(model, [entry.name for entry in asked])

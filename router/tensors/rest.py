@@ -8,6 +8,7 @@ body are which tensor. Tensors are slices of the body, which must not change aft
 import orjson
 
 from router.tensors import fields
+from router.tensors.answered import parameters_of, plain_outputs
 from router.tensors.check import ClaimedInput, arrange, check_size, in_one_row, left_out
 from router.tensors.classes import classify
 from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
@@ -161,6 +162,8 @@ def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
     parts = [_OPENINGS.get(name) or _opening(name)]
     if decoded.id:
         parts += (b'"id":', orjson.dumps(decoded.id), b",")
+    if parameters := parameters_of(decoded, reply.outputs):
+        parts += (b'"parameters":', orjson.dumps(parameters), b",")
     separator = b'"outputs":['
     data: list[Buffer] = []
     for wanted in decoded.wanted:
@@ -323,7 +326,7 @@ def _decode_raw(body: Buffer, model: ServedModel, limits: Limits) -> Decoded:
     claim = ClaimedInput(tensor.name, tensor.datatype, shape)
     arrange(model, [claim], limits)
     check_size(claim, len(data), limits)
-    wanted = tuple(RequestedOutput(index, True) for index in range(len(spec.outputs)))
+    wanted = tuple(RequestedOutput(index, True) for index in plain_outputs(spec))
     heading = Heading(model, [claim], "", wanted, read({}, model))
     return heading.complete([Tensor(claim.name, claim.datatype, shape, data)], None)
 

@@ -41,7 +41,7 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
             dims=tensor.shape[1:],
             optional=tensor.optional,
         )
-    for tensor in spec.outputs:
+    for tensor in (each for each in spec.outputs if not each.parameter):
         config.output.add(
             name=tensor.name,
             data_type=data_type(tensor.datatype),

@@ -25,6 +25,7 @@ BREACHES = {
     "files are parsed in one place": ("router/example.py", "import yaml"),
     "Redis is spoken to in one place": ("serving/runtime/caching.py", "import redis"),
     "HTTP/2 is spoken in one place": ("router/example.py", "import ngh2"),
+    "tokens are counted in one place": ("router/example.py", "import tokenizers"),
     "NVML is asked in one place": ("router/example.py", "import pynvml"),
     "the product draws its own pictures": ("router/example.py", "import matplotlib"),
     "solvers are asked in one place": ("router/example.py", "import scipy"),

@@ -176,7 +176,7 @@ class FakeServing:
 def compute(call: Call) -> list[Tensor]:
     """What the fake's models answer."""
     first = call.inputs[0]
-    if call.model is not SIMPLE:
+    if call.model.name != SIMPLE.name:
         return [Tensor("OUT", first.datatype, first.shape, first.data)]
     a, b = (np.frombuffer(tensor.data, "<i4") for tensor in call.inputs)
     return [

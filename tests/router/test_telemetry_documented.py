@@ -15,7 +15,7 @@ from serving.policy.device_health import GpuReading
 from serving.policy.freshness import BATCHES, Judgement, ProfileWatch
 from serving.ports import Call
 from serving.runtime.observer import RowAnswer
-from serving.vocabulary import OVERLOAD
+from serving.vocabulary import COMPLETED, OVERLOAD
 from tests.builders import model_spec, served
 from tests.router.happenings import end, reply, request, run, text
 
@@ -55,6 +55,7 @@ def everything() -> Telemetry:
     telemetry.selected(Call(served(model_spec("a")), (), 1), answer, 1_000)
     telemetry.cache_asked("a", "hit", 3)
     telemetry.cache_looked("a", "hit", 3)
+    telemetry.endpoint_asked("embeddings", "a", COMPLETED, 7)
     telemetry.replica_loaded("a", 1_000)
     telemetry.worker_overran("a")
     telemetry.output_refused("a", "Y")

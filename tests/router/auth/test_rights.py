@@ -14,6 +14,7 @@ from tritonclient.grpc import service_pb2
 
 from router.auth.rights import ADMINS, ANYBODY, CALLERS, CLIENTS, WATCHERS, NeededRight, need_of, rpc_roles
 from router.deployment import GatewayServer
+from router.dialects.catalogue import ENDPOINTS
 from router.settings import load_settings
 from tests.router.settings.samples import write_deployment
 
@@ -22,6 +23,7 @@ OPEN = {"/v2/health/live", "/v2/health/ready", "/livez", "/readyz", "/healthz"}
 INFERRING = {"infer", "feedback", "generate", "generate_stream"}
 OWN = ("/register", "/unregister")
 """Ends of paths of POSTs that reach only what their caller has registered."""
+APPLICATIONS = {path for endpoint in ENDPOINTS.values() for path in endpoint.paths}
 
 
 @pytest.fixture
@@ -55,7 +57,7 @@ async def test_what_reads_needs_no_admin_and_what_changes_something_does(
             if path.startswith("/docs/"):
                 continue
             assert roles in (CLIENTS, WATCHERS), where
-        elif path.rpartition("/")[2] in INFERRING or path.endswith(OWN):
+        elif path.rpartition("/")[2] in INFERRING or path.endswith(OWN) or path in APPLICATIONS:
             assert roles is CALLERS, where
         elif path.endswith("/index"):
             assert roles is WATCHERS, where
@@ -65,7 +67,7 @@ async def test_what_reads_needs_no_admin_and_what_changes_something_does(
 
 async def test_a_route_of_a_model_is_of_that_model(routes: list[tuple[str, str]]) -> None:
     for method, path in routes:
-        if path.startswith("/v2/models/{model}"):
+        if path.startswith(("/v2/models/{model}", "/v1/models/{model}")):
             of_a_version = path.replace("{model}", "a.b-1").replace("{model_version}", "1")
             assert need_of(method, of_a_version).model == "a.b-1", path
 
@@ -75,6 +77,10 @@ async def test_a_route_of_a_model_is_of_that_model(routes: list[tuple[str, str]]
     [
         ("POST", "/v2/models/m/infer", NeededRight(CALLERS, "m")),
         ("POST", "/v2/models/m/versions/7/infer", NeededRight(CALLERS, "m")),
+        ("POST", "/v1/embeddings", NeededRight(CALLERS)),
+        ("POST", "/v1/models/m:predict", NeededRight(CALLERS, "m")),
+        ("GET", "/v1/models/m", NeededRight(CLIENTS, "m")),
+        ("GET", "/v1/models/m:predict", NeededRight(ADMINS)),
         ("GET", "/v2/models/stats", NeededRight(WATCHERS)),
         ("GET", "/v2/models/m", NeededRight(CLIENTS, "m")),
         ("HEAD", "/v2/models/m/ready", NeededRight(CLIENTS, "m")),

@@ -15,6 +15,7 @@ import uvloop
 from router.app import create_app
 from router.auth.guard import KeyGuard
 from router.bulk.pool import Bulk
+from router.endpoints.routes import add_endpoints
 from router.fastpath import RestServer, create_server
 from router.regions.registry import open_registry
 from router.settings.client_shm import ClientShm
@@ -43,11 +44,13 @@ class Loop(uvloop.Loop):
 
 
 class Doors(TypedDict, total=False):
-    """What a server may have beside its limits: callers with keys, TLS, shared memory of clients."""
+    """What a server may have beside its limits: callers with keys, TLS, shared memory of clients, another
+    core."""
 
     guard: KeyGuard | None
     gate: Gate | None
     shm: ClientShm | None
+    serving: FakeServing
 
 
 class Running:
@@ -62,7 +65,7 @@ class Running:
         processes: int = 0,
         **doors: Unpack[Doors],
     ) -> None:
-        self.serving = FakeServing()
+        self.serving = doors.get("serving") or FakeServing()
         self.tls: ssl.SSLContext | None = None  # what clients trust and show
         self._gate = doors.get("gate")
         self.bulk = Bulk(limits)
@@ -83,6 +86,7 @@ class Running:
         statistics = self.serving.telemetry.statistics
         app = create_app(self.serving, statistics, name="penstock", version="0.1.0", bulk=self.bulk)
         add_shared_memory(app, self.regions)
+        add_endpoints(app, self.serving, self.bulk, self.serving.telemetry.endpoint_asked)
         server = create_server(self.serving, app, "127.0.0.1", 0, self._limits, direct=self.direct)
         server.use(self.bulk)
         if self.regions is not None:

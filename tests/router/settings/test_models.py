@@ -225,3 +225,35 @@ def test_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
     write_model(tmp_path / "digits", DIGITS)
     with pytest.raises(SettingsError, match=r"no such folder; .* \(did you mean .*/digits\?\)"):
         load_model(tmp_path / "digit")
+
+
+ONE_INPUT = """\
+name: m
+inputs: [{name: X, datatype: FP32, shape: [-1]}]
+outputs:
+  - {name: Y, datatype: FP32, shape: [-1], parameter: %s}
+  - {name: Z, datatype: %s, shape: %s, parameter: true}
+batch_max: 4
+slo_ms: 10
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "where", "said"),
+    [
+        (("true", "FP32", "[-1]"), "outputs", "all are parameters"),
+        (("false", "FP32", "[-1, 2]"), "outputs[1].parameter", "'Z' has no single value a row"),
+        (("false", "ANY", "[-1, 1]"), "outputs[1].parameter", "and a datatype"),
+    ],
+)
+def test_an_output_that_is_a_parameter_has_one_value_a_row(
+    tmp_path: Path, written: tuple[str, str, str], where: str, said: str
+) -> None:
+    (fault,) = model_faults(tmp_path, ONE_INPUT % written)
+    assert where in fault
+    assert said in fault
+
+
+def test_outputs_that_are_parameters_are_marked(tmp_path: Path) -> None:
+    spec = load_model(write_model(tmp_path, ONE_INPUT % ("false", "BYTES", "[-1, 1]")))
+    assert [each.parameter for each in spec.outputs] == [False, True]
