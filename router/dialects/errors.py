@@ -25,6 +25,7 @@ from serving.vocabulary import (
     OVERLOAD,
     QUEUE_FULL,
     QUOTA,
+    RATE_LIMITED,
     UNAUTHENTICATED,
     UNKNOWN_MODEL,
     Outcome,
@@ -35,10 +36,15 @@ _TYPES: Final[Mapping[int, str]] = MappingProxyType(
 )
 """OpenAI's types by HTTP status."""
 _CODES: Final[Mapping[Outcome, str]] = MappingProxyType(
-    {UNAUTHENTICATED: "invalid_api_key", UNKNOWN_MODEL: "model_not_found", QUOTA: "rate_limit_exceeded"}
+    {
+        UNAUTHENTICATED: "invalid_api_key",
+        UNKNOWN_MODEL: "model_not_found",
+        QUOTA: "rate_limit_exceeded",
+        RATE_LIMITED: "rate_limit_exceeded",
+    }
 )
 """OpenAI's own codes; of other outcomes the reason is the code."""
-_OVERLOADED: Final = (QUEUE_FULL, MEMORY_FULL, OVERLOAD, QUOTA, DEADLINE_UNREACHABLE)
+_OVERLOADED: Final = (QUEUE_FULL, MEMORY_FULL, OVERLOAD, QUOTA, RATE_LIMITED, DEADLINE_UNREACHABLE)
 _UNHEALTHY: Final = (NO_REPLICA, NOT_LOADED, DRAINING)
 _PARAMETERS: Final = (
     "input",

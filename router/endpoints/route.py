@@ -193,6 +193,8 @@ class EndpointRoute:
         lines = completed_lines(reply, call.due_us, asking.began_us, serving.now_us())
         if coding:
             lines += b"\r\ncontent-encoding: " + coding
+        if reply.limits:
+            lines += reply.limits.encode()
         if reply.answered_us:
             read_us, made_us = asking.arrived_us - asking.began_us, serving.now_us() - reply.answered_us
             serving.answered(call.model.name, reply, read_us, made_us)

@@ -15,6 +15,7 @@ from serving.vocabulary import (
     NO_REPLICA,
     OVERLOAD,
     QUOTA,
+    RATE_LIMITED,
     TOO_LARGE,
     UNKNOWN_MODEL,
     Outcome,
@@ -82,6 +83,7 @@ async def test_parameters_of_the_protocol_count_too(
     [
         (DEADLINE_QUEUED, 504),
         (QUOTA, 429),
+        (RATE_LIMITED, 429),
         (OVERLOAD, 503),
         (NO_REPLICA, 503),
         (DRAINING, 503),
@@ -106,12 +108,21 @@ async def test_each_outcome_has_its_status_and_the_form_of_the_dialect(
     else:
         kind = {429: "rate_limit_error", 504: "timeout_error"}.get(status, "server_error")
         assert told["error"]["type"] == kind
-        assert told["error"]["code"] == ("rate_limit_exceeded" if outcome is QUOTA else outcome.reason)
+        assert told["error"]["code"] == ("rate_limit_exceeded" if status == 429 else outcome.reason)
         assert told["error"]["param"] is None
-    retried = outcome in (QUOTA, OVERLOAD, NO_REPLICA)
+    retried = outcome in (QUOTA, RATE_LIMITED, OVERLOAD, NO_REPLICA)
     assert answer.headers.get("retry-after") == ("2" if retried else None)
     if retried and path.startswith("/v1/e"):
         assert answer.headers["retry-after-ms"] == answer.headers["x-retry-after-ms"] == "1500"
+
+
+@pytest.mark.parametrize("path", ASKED)
+async def test_an_answer_says_what_the_tenant_has_left(
+    client: httpx.AsyncClient, serving: TextServing, path: str
+) -> None:
+    serving.said = {"limits": '\r\nratelimit: "requests";r=3;t=1'}
+    answer = await client.post(path, json=ASKED[path])
+    assert (answer.status_code, answer.headers["ratelimit"]) == (200, '"requests";r=3;t=1')
 
 
 @pytest.mark.parametrize("path", [path for path in ASKED if not path.endswith(":predict")])
