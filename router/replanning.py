@@ -170,7 +170,7 @@ class Replanning:
     async def _steady(self) -> None:
         """Wait until nothing is being moved."""
         await self._placement.ended()
-        while self._current.progress().state is not RolloutState.STEADY:
+        while self._current.movement() is not RolloutState.STEADY:
             await self._fleet.changed()
 
     async def _rates(self) -> dict[str, AskedRate]:

@@ -35,6 +35,9 @@ class Controlled(Protocol):
     def progress(self) -> Progress: ...
 
     @property
+    def movement(self) -> RolloutState: ...
+
+    @property
     def given_up(self) -> tuple[str, ...]: ...
 
     def know(self, known: Mapping[tuple[str, str, str], Profile]) -> None: ...
@@ -85,6 +88,10 @@ class Current:
         """Return how far what is wanted is so."""
         return self._fleet.progress
 
+    def movement(self) -> RolloutState:
+        """Return whether what is wanted is so; `progress` also says what is missing."""
+        return self._fleet.movement
+
     def roll_back(self, reason: str = ROLLED_BACK) -> None:
         """Give up a change under way: its `change` is Refused for that reason once all is as before."""
         self._withdrawn = reason if self._pending else ""
@@ -112,7 +119,7 @@ class Current:
         self.settings = settings
         self._fleet.scale(settings.scaling)
         self._fleet.want(DesiredState.of(settings.slices, settings.models), by)
-        while (state := self._fleet.progress.state) is not RolloutState.STEADY:
+        while (state := self._fleet.movement) is not RolloutState.STEADY:
             if state is RolloutState.TURNING_BACK and back is not None:
                 await back()
                 back = None

@@ -116,7 +116,7 @@ class PlacementDrift:
 
 def sight(fleet: Fleet, gateway: Gateway) -> Sight:
     """Return the observed state at this moment."""
-    steady = fleet.progress.state is RolloutState.STEADY
+    steady = fleet.movement is RolloutState.STEADY
     workers = (
         ObservedWorker(
             record.spec,

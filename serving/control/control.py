@@ -14,15 +14,16 @@ from serving.control.isolating import Isolating, Isolation
 from serving.control.measuring import Measuring
 from serving.control.observed import KnownProfiles, ObservedState
 from serving.control.on_demand import Busy, OnDemandLoading
-from serving.control.reconciling import LOAD_TRIES, START_TRIES, Reconciling, excused, resolved, start
+from serving.control.reconciling import LOAD_TRIES, START_TRIES, Reconciling, excused, resolved
 from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.control.returning import Returning
 from serving.control.rollout import Progress, Rollout, RolloutState
 from serving.control.rules import DEFAULT_RULES, Rules
 from serving.control.scaling import Scaling
 from serving.control.sparing import Sparing
-from serving.control.timeouts import HEALTHY_US, backoff_us, overdue, stumbles_after
+from serving.control.timeouts import HEALTHY_US, backoff_us, stumbles_after
 from serving.control.trials import Trials
+from serving.control.upkeep import Upkeep
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
 from serving.policy.scaling.capacity import Capacity
@@ -54,6 +55,7 @@ class Control:
         self._limits = limits
         self._observed = ObservedState(first.models, known, limits, kind_of)
         self._measuring = Measuring(self._observed, rules.remeasure, rules.refine)
+        self._upkeep = Upkeep(self._observed, self._measuring, limits)
         self._trials = Trials(self._observed)
         self._reconciling = Reconciling(self._observed, self._trials.waits_for)
         self._residing = OnDemandLoading(self._observed)
@@ -80,9 +82,19 @@ class Control:
         """The desired state in the end as far as the present load needs it, by worker process."""
         return self._expected(self._rollout.target)
 
+    @property
+    def measured_slices(self) -> Collection[str]:
+        """The slices whose idle time counts: rehearsed ones are never measured."""
+        return self._observed.measured
+
     def isolation(self, model: ServedModel, now_us: int) -> Isolation:
         """Return whether a model has own processes, and how many processes have died busy with it."""
         return self._isolating.standing(model, self._rollout.target, now_us)
+
+    @property
+    def movement(self) -> RolloutState:
+        """Whether the desired state is reached; `progress` also says what is missing."""
+        return self._rollout.movement
 
     @property
     def progress(self) -> Progress:
@@ -142,6 +154,7 @@ class Control:
         `domain`: a device, or whatever else slices are lost with (`SliceSpec.domain`).
         """
         self._observed.lost[domain] = reason
+        self._observed.touched.update(self.slices)
         self.scaling.changed()
         commands: list[Command] = []
         for name, record in self.slices.items():
@@ -161,6 +174,7 @@ class Control:
     def device_back(self, domain: str, now_us: int) -> Sequence[Command]:
         """Use a device again: it is back, or will not be lost."""
         self._observed.lost.pop(domain, None)
+        self._observed.touched.update(self.slices)
         self.scaling.cordon.leaving.pop(domain, None)
         self.scaling.changed()
         for record in self.slices.values():
@@ -170,7 +184,7 @@ class Control:
 
     def worker_ready(self, slice_name: str, now_us: int) -> Sequence[Command]:
         """Load the desired replicas on a slice, because its worker process answers."""
-        record, commands = self.slices.get(slice_name), list[Command]()
+        record, commands = self._touch(slice_name), list[Command]()
         if record is not None and record.status is WorkerStatus.STARTING:
             record.start_us = now_us - record.since_us
             record.status, record.since_us, record.heard_us = WorkerStatus.READY, now_us, now_us
@@ -193,7 +207,7 @@ class Control:
         back. `busy_with`: the models that the worker was computing, loading or measuring, as far as known.
         `crashed`: nothing outside the process has ended it. `free_bytes`: memory for a spare.
         """
-        record = self.slices.get(slice_name)
+        record = self._touch(slice_name)
         if record is None or record.status in (WorkerStatus.LOST, WorkerStatus.STOPPED):
             return self._then(now_us, [])  # STOPPED: the worker of an earlier slice of that name
         ended = record.status is WorkerStatus.STOPPING
@@ -207,7 +221,7 @@ class Control:
         blamed, routed = record.stuck or (crashed and loading is None), self._returning.routed(record)
         commands: list[Command] = [Withdraw(slice_name, reason, blamed), *self._lose(record, reason, now_us)]
         if ended:
-            del self.slices[slice_name]
+            self._observed.remove(slice_name)
             return self._then(now_us, commands)
         if isolated := self._isolating.died(busy_with, self._rollout.current, now_us):
             commands += isolated
@@ -304,7 +318,7 @@ class Control:
 
         `batch`: its rows and size. `disturbed`: others used the device in that time.
         """
-        record = self.slices.get(slice_name)
+        record = self._touch(slice_name)
         if record is None:
             return ()
         replica = record.replicas.get(record.measuring)
@@ -375,26 +389,8 @@ class Control:
 
     def tick(self, now_us: int, idle: Collection[str]) -> Sequence[Command]:
         """Do what has become due; `idle`: slices that have had no work for a while."""
-        commands: list[Command] = []
         self._sparing.expire(now_us)
-        self._measuring.count_idle(idle)
-        self._measuring.look_around()
-        for name, record in self.slices.items():
-            if record.retry_us <= now_us:
-                commands.append(start(record, now_us))
-            reason, due_us = overdue(record, self._limits)
-            if due_us <= now_us:
-                record.heard_us = now_us  # so that this command comes again only after as long a time
-                commands.append(EndWorker(name, reason))
-            elif record.status is WorkerStatus.READY:
-                for replica in record.replicas.values():
-                    if replica.retry_us <= now_us:
-                        replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US
-                orders = self._measuring.next_coarse(record, now_us) or self._measuring.refine(record, now_us)
-                if orders:
-                    record.heard_us = now_us
-                commands += orders
-        return self._then(now_us, commands)
+        return self._then(now_us, self._upkeep.tick(now_us, idle))
 
     # steps
 
@@ -406,31 +402,29 @@ class Control:
         `heard`: a slice that may be due for its next first measurement.
         """
         if self._stopping:
+            self._observed.pay(self._reconciling.changed())
             return ()
         for _ in range(STEPS_MAX):
             self._isolating.keep(self._rollout.current)
             commands += self.scaling.advance(self._rollout.current, now_us)
-            self._trials.look(self._divided(self._rollout.current), self._isolating.is_deadly)
+            if self._trials.look(self._divided(self._rollout.current), self._isolating.is_deadly):
+                self._reconciling.look_again()
             current = self._expected(self._rollout.current)
             commands += self._reconciling.advance(current, now_us)
             commands += self._residing.advance(current, now_us)
             still = self._rollout.movement is RolloutState.STEADY
             if still or not self._is_reached() or not self._rollout.reached():
                 break
-        commands += self._returning.review(now_us)
+        changed = self._reconciling.changed()
+        commands += self._returning.review(changed, now_us)
         if self._replan and self._rollout.movement is RolloutState.STEADY:
             commands.append(Replan(self._replan))
             self._replan = ""
-        self._measuring.look_around()
         if heard is not None:
             commands += self._measuring.next_coarse(heard, now_us)
-        due = [self.scaling.due_us, self._sparing.due_us, self._residing.due_us(now_us)]
-        for record in self.slices.values():
-            due += [record.retry_us, overdue(record, self._limits)[1]]
-            if record.status is WorkerStatus.READY:
-                due += [replica.retry_us for replica in record.replicas.values()]
-            due += self._measuring.due_us(record, now_us)
-        self.wake_us = min(due)
+        self._observed.pay(changed)
+        due_us = self._upkeep.due_us(changed, now_us)
+        self.wake_us = min(self.scaling.due_us, self._sparing.due_us, self._residing.due_us(now_us), due_us)
         return commands
 
     def _refuse_lost(self, desired: DesiredState) -> list[Command]:
@@ -455,7 +449,7 @@ class Control:
         rollout, spare = self._rollout, self._sparing.is_spare
         last_good = rollout.last_good and self._isolating.divided(rollout.last_good, rollout.last_good)
         target = self._isolating.divided(rollout.target, rollout.target)
-        differences = self._reconciling.differences(self._expected(rollout.current))
+        differences = self._reconciling.differences(self._expected(rollout.current), in_order=False)
         return all(spare(lack.slice) or excused(lack, last_good, target) for lack in differences)
 
     def _expected(self, current: DesiredState) -> DesiredState:
@@ -466,8 +460,13 @@ class Control:
         return self._isolating.divided(self.scaling.filtered(current), current)
 
     def _find(self, slice_name: str, replica_id: int) -> tuple[SliceRecord | None, ReplicaRecord | None]:
-        record = self.slices.get(slice_name)
+        record = self._touch(slice_name)
         return record, record.replicas.get(replica_id) if record is not None else None
+
+    def _touch(self, slice_name: str) -> SliceRecord | None:
+        """Return the record of a slice that an event concerns, and have it looked at again."""
+        self._observed.touched.add(slice_name)
+        return self.slices.get(slice_name)
 
     def _give_up(self, reason: str) -> None:
         """Roll back because the desired state cannot be reached, and ask for another plan after that."""

@@ -25,6 +25,8 @@ HELD_MAX_US = 1_000_000
 Imports keep it for 0.1 s at most (`python -m loadtests.loading`); a process that waits for a busy core is far
 from a second.
 """
+DIVIDED_KEPT = 4
+"""The latest results of `Isolating.divided`: of the present state, its target and the last good one."""
 KEPT_MAX = 1_000
 """How many deaths of one model are kept: back-off lets a slice's worker die some 30 times in 5 minutes."""
 
@@ -64,9 +66,7 @@ class Isolating:
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
-        self._divided: tuple[DesiredState, DesiredState, DesiredState] | None = (
-            None  # two inputs of `divided`, and its latest result
-        )
+        self._divided: list[tuple[DesiredState, DesiredState, DesiredState]] = []
 
     def died(self, models: Collection[str], current: DesiredState, now_us: int) -> list[Isolate]:
         """Count the death of a worker busy with these models; return which of them are isolated for it."""
@@ -111,7 +111,7 @@ class Isolating:
         shares = any(model.name in among and len(among) > 1 for _, among in _shared(current))
         if model.isolate != "auto" or record.why or not shares:
             return []
-        record.why, self._divided = why, None
+        record.why, self._divided = why, []
         return [Isolate(model.name, why)]
 
     def keep(self, current: DesiredState) -> None:
@@ -121,7 +121,7 @@ class Isolating:
             if record.why and stated.get(name) != "auto":
                 record.why = ""
                 record.at_us = []
-                self._divided = None
+                self._divided = []
 
     def divided(self, desired: DesiredState, whole: DesiredState) -> DesiredState:
         """Return the desired state, with a slice on the same cores for each own process.
@@ -130,16 +130,16 @@ class Isolating:
         shares nothing. A slice with `memory_bytes` stays as it is: its models are loaded on demand within
         that limit.
         """
-        known = self._divided
-        if known is not None and known[0] is desired and known[1] is whole:
-            return known[2]
+        for one, other, known in self._divided:
+            if one is desired and other is whole:
+                return known
         own = {model.name for model in desired.models if self._has_own(model)}
         found = desired
         if own:
             among = {each.spec.name: models for each, models in _shared(whole)}
             slices = (one for each in desired.slices for one in _split(each, own, among))
             found = replace(desired, slices=tuple(slices))
-        self._divided = desired, whole, found
+        self._divided = [(desired, whole, found), *self._divided[: DIVIDED_KEPT - 1]]
         return found
 
     def standing(self, model: ServedModel, whole: DesiredState, now_us: int) -> Isolation:

@@ -1,6 +1,6 @@
 """Measuring: first sweeps before a replica is used, refinement and renewal while its device is idle."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from serving.control.commands import Command, KeepProfile, Measure, Route
@@ -36,26 +36,12 @@ class Measuring:
 
     def __init__(self, observed: ObservedState, remeasure: bool, refine: bool = True) -> None:
         self._observed = observed
-        self._slices = observed.slices
         self._remeasure = remeasure
         self._refine = refine
-        self._beside: dict[str, list[SliceRecord]] = {}  # by place, if several processes have its cores
-
-    def look_around(self) -> None:
-        """Find the processes with the same cores; they may have changed since the last event."""
-        self._beside = {}
-        for name, record in self._slices.items():
-            if (place := record.spec.place) != name:
-                shared = [self._slices[place]] if place in self._slices else []
-                self._beside.setdefault(place, shared).append(record)
-
-    def _on_cores(self, record: SliceRecord) -> Sequence[SliceRecord]:
-        """Return the processes on a slice's cores, with its own."""
-        return self._beside.get(record.spec.place, (record,))
 
     def is_loading(self, record: SliceRecord) -> bool:
         """Return whether anything is loading on a slice's cores."""
-        return any(is_loading(each) for each in self._on_cores(record))
+        return any(is_loading(each) for each in self._observed.on_cores(record))
 
     def next_coarse(self, record: SliceRecord, now_us: int) -> list[Command]:
         """Continue the first sweeps of a slice, one replica after the other.
@@ -74,7 +60,7 @@ class Measuring:
         return []
 
     def _is_measuring(self, record: SliceRecord) -> bool:
-        return any(each.measuring for each in self._on_cores(record))
+        return any(each.measuring for each in self._observed.on_cores(record))
 
     def _coarse_us(self, record: SliceRecord) -> int:
         """Return when first sweeps may go on: batches take longer during a load than alone."""
@@ -84,8 +70,8 @@ class Measuring:
         return min([each.loaded_us for each in measuring], default=0) + LOAD_PATIENCE_US
 
     def count_idle(self, idle: Collection[str]) -> None:
-        """Count a tick; `idle` names the slices without work."""
-        for name, record in self._slices.items():
+        """Count a tick; `idle` names the slices without work. Rehearsed slices are never measured idle."""
+        for name, record in self._observed.measured.items():
             record.idle_ticks = record.idle_ticks + 1 if name in idle else 0
 
     def refine(self, record: SliceRecord, now_us: int) -> list[Command]:
@@ -110,6 +96,20 @@ class Measuring:
             if self.is_renewed(record, replica, now_us):
                 commands += self.refresh(record, replica, save=True)
         return commands
+
+    def is_restless(self, record: SliceRecord, now_us: int) -> bool:
+        """Return whether a slice may be measured, or becomes due for that as time goes on."""
+        if record.status is not WorkerStatus.READY:
+            return False
+        replicas = record.replicas.values()
+        if any(each.status is ReplicaStatus.MEASURING for each in replicas):
+            return True
+        if record.spec.rehearsed:
+            return False
+        budget_us = _budget_us(record)
+        return any(
+            each.freshness is Freshness.STALE or self._is_due(each, budget_us, now_us) for each in replicas
+        )
 
     def due_us(self, record: SliceRecord, now_us: int) -> Iterable[int]:
         """Yield when a tick is due for measurements of the slice."""
@@ -165,8 +165,7 @@ class Measuring:
                 or (replica.status is ReplicaStatus.READY and other.idle_ticks < REFINE_IDLE_TICKS)
                 for replica in other.replicas.values()
             )
-            for other in self._slices.values()
-            if other.spec.device == record.spec.device
+            for other in self._observed.on_device(record.spec.device)
         )
 
     def _is_due(self, replica: ReplicaRecord, budget_us: int, now_us: int) -> bool:

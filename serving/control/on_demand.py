@@ -50,6 +50,9 @@ class OnDemandLoading:
     def advance(self, current: DesiredState, now_us: int) -> list[Command]:
         """Return the commands that follow from the desired state."""
         commands: list[Command] = []
+        if not (self._observed.limited or self._places or self._cold):
+            return commands
+        self._observed.touched.update(self._observed.limited)
         models = {model.name: model for model in current.models}
         limited = [each for each in current.slices if each.spec.memory_bytes]
         for each in limited:

@@ -14,15 +14,17 @@ from serving.control.commands import (
     ForgetModel,
     LoadReplica,
     RetireModel,
+    Route,
     ServeModel,
     StartWorker,
     StopWorker,
     UnloadReplica,
     Unroute,
 )
-from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
+from serving.control.desired import DesiredSlice, DesiredState
 from serving.control.measuring import route
 from serving.control.observed import RENAMED, ObservedState, plain
+from serving.control.outstanding import Index, Outstanding, index, is_as
 from serving.control.replicas import Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus, why_absent
 from serving.policy.freshness import Freshness
 from serving.slice_specs import SliceSpec
@@ -33,6 +35,7 @@ LOAD_TRIES = 3  # of one replica, before a rollout is given up
 START_TRIES = 5  # of one worker in a row
 _GONE = (ReplicaStatus.ABSENT, ReplicaStatus.FAILED)
 _ALIVE = (WorkerStatus.STARTING, WorkerStatus.READY)
+_OF_SLICES = (StartWorker, EndWorker, StopWorker, LoadReplica, UnloadReplica, Route, Unroute)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,49 +74,88 @@ class Reconciling:
         self._observed = observed
         self._waits_for = waits_for
         self._slices = observed.slices
+        self._outstanding = Outstanding(observed.slices, self._is_given_up)
+        self._changed = set[str]()
 
     def expect(self, first: DesiredState) -> None:
         """Make the records of all desired replicas, before any command."""
         models = {model.name: model for model in first.models}
         for each in first.slices:
-            self._enter(self._slices.setdefault(each.spec.name, SliceRecord(each.spec)), each, models)
+            self._enter(self._observed.enter(each.spec), each, models)
 
     def advance(self, current: DesiredState, now_us: int) -> list[Command]:
-        """Return all commands that are possible now."""
-        models = {model.name: model for model in current.models}
-        commands = self._serve(models)
-        for each in current.slices:
-            commands += self._bring(each, models, now_us)
-        for each in current.slices:
-            commands += self._route(each, models, now_us)
-        desired = {each.spec.name: _index(each, models) for each in current.slices}
-        for name, record in self._slices.items():
-            commands += self._let_go(record, desired.get(name), current, now_us)
-        commands += self._retire(models)
-        commands += self._stop(desired, now_us)
+        """Return all commands that are possible now.
+
+        Only slices that have changed are looked at, and those for which something else may have changed.
+        """
+        observed, outstanding = self._observed, self._outstanding
+        outstanding.take(current)
+        commands = self._serve(outstanding.models)
+        full = outstanding.is_fresh() or bool(commands)
+        names = outstanding.all() if full else observed.touched.union(observed.limited)
+        observed.touched = {*names} if full else set()
+        desired = outstanding.desired(names)
+        steps = [self._bring(each, outstanding.models, now_us) for each in desired]
+        steps += [self._route(each, outstanding.models, now_us) for each in desired]
+        outstanding.look(names)
+        for model, kept in outstanding.kept.items():
+            if kept and self._cover(model) is _Cover.THERE:
+                names |= kept
+        again = names.difference(outstanding.wanted)  # they may be looked at once more
+        for record in observed.ordered(names):
+            count = len(record.replicas)
+            steps.append(self._let_go(record, now_us))
+            if steps[-1] or len(record.replicas) != count:
+                again.add(record.spec.name)
+        steps.append(self._retire(outstanding.models))
+        steps.append(self._stop(names, now_us))
+        for step in steps:
+            commands += step
+            observed.touched.update(each.slice for each in step if isinstance(each, _OF_SLICES))
+        outstanding.look(again)
+        self._changed |= names
         return commands
 
-    def differences(self, current: DesiredState) -> Iterator[Difference]:
-        """Yield how the observed state differs from `current`."""
-        models = {model.name: model for model in current.models}
-        desired = {each.spec.name: _index(each, models) for each in current.slices}
-        for each in current.slices:
-            yield from self._lacks_on(each, desired[each.spec.name])
-        forsaken = set[str]()
-        for record, replica in self._observed.replicas():
-            if replica.key not in desired.get(record.spec.name, {}):
-                hopeless = self._cover(replica.model, current) is _Cover.HOPELESS
-                forsaken |= {record.spec.name} if hopeless else set()
-                what = f"{replica.model} {replica.variant}"
-                yield Difference(
-                    f"{what} is still on {record.spec.name}", record.spec.name, replica.key, hopeless
-                )
-        for name in [name for name in self._slices if name not in desired]:
-            yield Difference(f"the worker of slice {name} has not ended", name, None, name in forsaken)
-        for name in [name for name in self._observed.models if name not in models]:
+    def changed(self) -> set[str]:
+        """Return the slices that may have changed since the last call."""
+        changed, self._changed = self._changed.union(self._observed.touched), set[str]()
+        return changed
+
+    def look_again(self) -> None:
+        """Look at all slices again that wait for a first load elsewhere."""
+        self._observed.touched |= self._outstanding.waiting
+
+    def differences(self, current: DesiredState, in_order: bool = True) -> Iterator[Difference]:
+        """Yield how the observed state differs from `current`. For a single one, not all need be sorted."""
+        outstanding = self._outstanding
+        outstanding.take(current)
+        if outstanding.is_fresh():
+            outstanding.look(outstanding.all())
+            self._observed.touched |= outstanding.all()
+        outstanding.look(self._observed.touched)
+        lacking = outstanding.lacking
+        for names in [lacking] if in_order else ((name,) for name in lacking):
+            yield from self._differences_on(names)
+        for name in [name for name in self._observed.models if name not in outstanding.models]:
             yield Difference(f"requests for {name} are still open")
 
-    def _lacks_on(self, each: DesiredSlice, desired: "Mapping[Key, DesiredReplica]") -> Iterator[Difference]:
+    def _differences_on(self, names: Collection[str]) -> Iterator[Difference]:
+        outstanding = self._outstanding
+        for each in outstanding.desired(names):
+            yield from self._lacks_on(each, outstanding.keys[each.spec.name])
+        forsaken, records = set[str](), self._observed.ordered(names)
+        for record in records:
+            name, wanted = record.spec.name, outstanding.keys.get(record.spec.name, {})
+            for replica in record.replicas.values():
+                if replica.key not in wanted:
+                    hopeless = self._cover(replica.model) is _Cover.HOPELESS
+                    forsaken |= {name} if hopeless else set()
+                    what = f"{replica.model} {replica.variant}"
+                    yield Difference(f"{what} is still on {name}", name, replica.key, hopeless)
+        for name in [each.spec.name for each in records if each.spec.name not in outstanding.wanted]:
+            yield Difference(f"the worker of slice {name} has not ended", name, None, name in forsaken)
+
+    def _lacks_on(self, each: DesiredSlice, desired: Index) -> Iterator[Difference]:
         name, record = each.spec.name, self._slices.get(each.spec.name)
         if record is None or record.status is not WorkerStatus.READY:
             lost = self._observed.lost.get(each.spec.domain)
@@ -124,8 +166,8 @@ class Reconciling:
         there = record.by_key()
         for key, replica in {} if each.spec.memory_bytes else desired.items():
             found = there.get(key)
-            status = found.status if found else ReplicaStatus.ABSENT
-            if status is not (ReplicaStatus.READY if replica.routed else ReplicaStatus.STANDING):
+            if not is_as(found, replica):
+                status = found.status if found else ReplicaStatus.ABSENT
                 told = why_absent(record, found) if found else ""
                 why = f": {told}" if told else ""
                 sentence = f"{replica.model} {replica.variant} is {status.value} on {name}{why}"
@@ -136,6 +178,10 @@ class Reconciling:
         if record.status is WorkerStatus.READY:
             return False
         return record.spec.domain in self._observed.lost or record.failures >= START_TRIES
+
+    def _is_given_up(self, record: SliceRecord, replica: ReplicaRecord | None) -> bool:
+        """Return whether no model should wait for a replica that is desired on a slice."""
+        return self._is_hopeless(record) or (replica is not None and replica.failures >= LOAD_TRIES)
 
     # steps, in the order in which they are taken
 
@@ -167,14 +213,14 @@ class Reconciling:
 
     def _bring(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         """Start the worker of a desired slice, or load the missing replicas there."""
-        record = self._slices.setdefault(each.spec.name, SliceRecord(each.spec))
+        record = self._observed.enter(each.spec)
         if record.status is WorkerStatus.STOPPED and each.spec.domain not in self._observed.lost:
             return [start(record, now_us)]
         self._enter(record, each, models)
         if record.status is not WorkerStatus.READY or each.spec.memory_bytes:
             return []
         there = record.by_key()
-        found = [there[key] for key in _index(each, models)]
+        found = [there[key] for key in index(each, models)]
         for one in found:
             one.waits_for = self._waits_for(record, one) if one.status is ReplicaStatus.ABSENT else ""
         absent = [one for one in found if one.status is ReplicaStatus.ABSENT and not one.waits_for]
@@ -184,7 +230,7 @@ class Reconciling:
         """Make the records of the replicas that are new."""
         there = record.by_key()
         new = [
-            (models[one.model], one.variant) for key, one in _index(each, models).items() if key not in there
+            (models[one.model], one.variant) for key, one in index(each, models).items() if key not in there
         ]
         known = self._observed.profile
         unknown = sum(known(record.spec, model.name, variant) is None for model, variant in new)
@@ -195,7 +241,7 @@ class Reconciling:
         """Send batches to the replicas that stand by and are desired as routed."""
         record, commands = self._slices[each.spec.name], list[Command]()
         there = record.by_key()
-        for key, desired in _index(each, models).items():
+        for key, desired in index(each, models).items():
             model, found = models[desired.model], there.get(key)
             if found is None or found.status is not ReplicaStatus.STANDING or not desired.routed:
                 continue
@@ -209,19 +255,14 @@ class Reconciling:
                     commands.append(unload(record, other, now_us))
         return commands
 
-    def _let_go(
-        self,
-        record: SliceRecord,
-        desired: "Mapping[Key, DesiredReplica] | None",
-        current: DesiredState,
-        now_us: int,
-    ) -> list[Command]:
-        """Unroute or unload replicas that are not desired so. `desired` None: the slice is not desired."""
+    def _let_go(self, record: SliceRecord, now_us: int) -> list[Command]:
+        """Unroute or unload the replicas of a slice that are not desired so."""
+        desired = self._outstanding.keys.get(record.spec.name)
         commands: list[Command] = []
         lent = record.spec.memory_bytes > 0 and desired is not None
         for replica in [*record.replicas.values()]:
             kept = (desired or {}).get(replica.key)
-            if lent and kept is None and self._still_answers(replica.model, current):
+            if lent and kept is None and self._still_answers(replica.model):
                 if replica.status is ReplicaStatus.STANDING:  # it was loaded for a request that waits
                     replica.status = ReplicaStatus.READY
                     commands.append(route(record, replica))
@@ -230,7 +271,7 @@ class Reconciling:
             elif lent:  # `serving/control/on_demand.py` decides on evictions there
                 continue
             elif replica.status is ReplicaStatus.READY:
-                if (kept is None or not kept.routed) and self._cover(replica.model, current) is _Cover.THERE:
+                if (kept is None or not kept.routed) and self._cover(replica.model) is _Cover.THERE:
                     reason = "it is not wanted there any more"
                     name = record.spec.name
                     commands.append(Unroute(name, replica.model, replica.variant, reason))
@@ -240,34 +281,22 @@ class Reconciling:
                 commands.append(unload(record, replica, now_us))
         return commands
 
-    def _still_answers(self, model: str, current: DesiredState) -> bool:
+    def _still_answers(self, model: str) -> bool:
         """Return whether a model is no longer desired, but has open requests."""
-        leaving = all(each.name != model for each in current.models)
-        return leaving and not self._observed.retiring.get(model, False)
+        return model not in self._outstanding.models and not self._observed.retiring.get(model, False)
 
-    def _cover(self, model: str, current: DesiredState) -> "_Cover":
+    def _cover(self, model: str) -> "_Cover":
         """Return whether a replica of a model may go.
 
         It may if all other desired replicas get batches, except those that failed long ago. If the model
         itself goes, all its requests must be answered.
         """
-        served = next((each for each in current.models if each.name == model), None)
-        if served is None:
+        if model not in self._outstanding.models:
             return _Cover.THERE if self._observed.retiring.get(model, False) else _Cover.COMING
-        desired = [
-            (self._slices[each.spec.name], one)
-            for each in current.slices
-            for one in each.replicas
-            if one.model == model and one.routed and not each.spec.memory_bytes
-        ]
-        there = 0
-        for record, one in desired:
-            found = record.by_key().get((model, one.variant, served.revision))
-            if found is not None and found.status is ReplicaStatus.READY:
-                there += 1
-            elif not self._is_hopeless(record) and (found is None or found.failures < LOAD_TRIES):
-                return _Cover.COMING
-        return _Cover.THERE if there or not desired else _Cover.HOPELESS
+        ready, coming, given_up = self._outstanding.counts(model)
+        if coming:
+            return _Cover.COMING
+        return _Cover.THERE if ready or not given_up else _Cover.HOPELESS
 
     def _retire(self, models: Mapping[str, ServedModel]) -> list[Command]:
         """Retire the models that are not desired any more."""
@@ -281,11 +310,12 @@ class Reconciling:
                 commands.append(ForgetModel(name))
         return commands
 
-    def _stop(self, desired: Mapping[str, object], now_us: int) -> list[Command]:
+    def _stop(self, names: Iterable[str], now_us: int) -> list[Command]:
         """End the workers of slices that are not desired and hold nothing."""
         commands: list[Command] = []
-        for name in [name for name, record in self._slices.items() if name not in desired]:
-            record = self._slices[name]
+        wanted = self._outstanding.wanted
+        for record in self._observed.ordered(name for name in names if name not in wanted):
+            name = record.spec.name
             if record.replicas or record.status is WorkerStatus.STOPPING:
                 continue
             if record.status is WorkerStatus.READY:
@@ -293,14 +323,10 @@ class Reconciling:
             elif record.status is WorkerStatus.STARTING:
                 commands.append(EndWorker(name, "it is not wanted any more"))
             else:
-                del self._slices[name]
+                self._observed.remove(name)
                 continue
             record.status, record.heard_us = WorkerStatus.STOPPING, now_us
         return commands
-
-
-def _index(each: DesiredSlice, models: Mapping[str, ServedModel]) -> dict[Key, DesiredReplica]:
-    return {(one.model, one.variant, models[one.model].revision): one for one in each.replicas}
 
 
 def _but_for_place(told: ServedModel, model: ServedModel) -> ServedModel:

@@ -84,7 +84,8 @@ START_US = 1_000_000
 
 @dataclass(slots=True)
 class SliceRecord:
-    """One slice and its worker. `retry_us`: when a lost worker is started again."""
+    """One slice and its worker. `retry_us`: when a lost worker is started again. `number`: its place in the
+    order in which slices came."""
 
     spec: SliceSpec
     replicas: dict[int, ReplicaRecord] = field(default_factory=dict)
@@ -100,6 +101,7 @@ class SliceRecord:
     restarts: int = 0
     measuring: int = 0  # the replica being measured, 0: none
     idle_ticks: int = 0
+    number: int = 0
 
     @property
     def loading(self) -> int:

@@ -5,9 +5,11 @@ planned instant follows from the times of the slice's last start and the replica
 with the state of the slice. If a replica is late, the scheduler expects it after as long again.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 from serving.control.commands import Cold, Command, Expect
+from serving.control.earliest import Earliest
 from serving.control.observed import ObservedState
 from serving.control.on_demand import LOAD_US
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
@@ -32,6 +34,10 @@ class Returning:
         self._observed = observed
         self._scales = scales
         self._said_us: dict[Key, int] = {}  # when the scheduler expects each
+        self._planned: dict[Key, Earliest[int]] = {}  # of the replicas that are not ready, by id
+        self._ready: Counter[Key] = Counter()  # replicas that get batches
+        self._seen: dict[str, list[tuple[Key, int]]] = {}  # by slice: its replicas, ready ones with id 0
+        self._unborn: set[str] = set()  # slices without a worker yet: they plan from the present instant
 
     def routed(self, record: SliceRecord) -> list[Key]:
         """Return the variants that get batches on a slice, and would with its next worker."""
@@ -43,6 +49,7 @@ class Returning:
     def expect(self, keys: Iterable[Key], now_us: int) -> list[Command]:
         """Return commands that say when these variants are back, without those that will not come back."""
         commands: list[Command] = []
+        self._look(self._observed.touched, now_us)
         for key in keys:
             back_us = self._back_us(key, now_us)
             if back_us < NEVER_US and key[0] in self._observed.models:
@@ -50,13 +57,17 @@ class Returning:
                 commands.append(Expect(*key, back_us))
         return commands
 
-    def review(self, now_us: int) -> list[Command]:
-        """Return commands for variants that will come at another time than said before, or not at all."""
+    def review(self, changed: Iterable[str], now_us: int) -> list[Command]:
+        """Return commands for variants that will come at another time than said before, or not at all.
+
+        `changed`: the slices that may have changed since the last review.
+        """
         commands: list[Command] = []
+        self._look(changed, now_us)
+        lent = self._lent() if self._said_us else set[Key]()
         for key, said_us in [*self._said_us.items()]:
             model, variant = key
-            routed = any(each.variant == variant for each in self._observed.routed(model))
-            if routed or model not in self._observed.models or key in self._lent():
+            if self._ready[key] or model not in self._observed.models or key in lent:
                 del self._said_us[key]
                 continue
             back_us = self._back_us(key, now_us)
@@ -64,29 +75,49 @@ class Returning:
                 del self._said_us[key]
                 commands += [] if self._scales(model) else [Cold(model, variant, NEVER_US)]
             elif abs(back_us - said_us) > SHIFT_US:
-                commands += self.expect([key], now_us)
+                self._said_us[key] = back_us
+                commands.append(Expect(*key, back_us))
         return commands
 
     def _lent(self) -> set[Key]:
         """Return the variants that a slice with too little memory loads on demand."""
         return {
             (each.model, each.variant)
-            for record, each in self._observed.replicas()
-            if record.spec.memory_bytes
+            for record in self._observed.limited.values()
+            for each in record.replicas.values()
         }
+
+    # what is planned, slice by slice
+
+    def _look(self, names: Iterable[str], now_us: int) -> None:
+        """Plan again for slices that may have changed."""
+        for name in names:
+            for key, number in self._seen.pop(name, ()):
+                if number:
+                    self._planned[key].set(number, NEVER_US)
+                else:
+                    self._ready[key] -= 1
+            self._unborn.discard(name)
+            record = self._observed.slices.get(name)
+            if record is None:
+                continue
+            if record.status is WorkerStatus.STOPPED:
+                self._unborn.add(name)
+            seen = self._seen[name] = []
+            for each in record.replicas.values():
+                key = (each.model, each.variant)
+                if each.status is ReplicaStatus.READY:
+                    self._ready[key] += 1
+                    seen.append((key, 0))
+                elif not record.spec.memory_bytes:
+                    self._planned.setdefault(key, Earliest()).set(each.id, _planned_us(record, each, now_us))
+                    seen.append((key, each.id))
 
     def _back_us(self, key: Key, now_us: int) -> int:
         """Return when the next replica is planned to get batches; NEVER_US if none will."""
-        return min(
-            (
-                _planned_us(record, each, now_us)
-                for record, each in self._observed.replicas()
-                if (each.model, each.variant) == key
-                and each.status is not ReplicaStatus.READY
-                and not record.spec.memory_bytes
-            ),
-            default=NEVER_US,
-        )
+        self._look([*self._unborn], now_us)
+        planned = self._planned.get(key)
+        return NEVER_US if planned is None else planned.least_us
 
 
 def _planned_us(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> int:

@@ -6,14 +6,14 @@ own process on the cores of the slice that serves least (`cpu-a+parser`), which 
 such process is possible, one slice goes first.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.observed import ObservedState
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.replicas import LOADED, Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.slice_specs import own_process, place_of
+from serving.slice_specs import SliceSpec, own_process, place_of
 from serving.specs import ServedModel
 
 KEPT_MAX = 10_000
@@ -26,35 +26,71 @@ class Trials:
     """The first loads of all replicas that `observed` is to have."""
 
     def __init__(self, observed: ObservedState) -> None:
+        self._observed = observed
         self._slices = observed.slices
         self._lost = observed.lost
         self._loaded: dict[Key, int] = {}  # microseconds of the load; the latest last
         self._places: dict[Key, str] = {}  # for variants never loaded: the process that goes first
         self._deadly = set[str]()
+        self._looked: DesiredState | None = None
+        self._models: dict[str, ServedModel] = {}
+        self._unknown: dict[Key, dict[str, SliceSpec]] = {}  # never loaded: where they are desired
+        self._harmed: dict[Key, set[str]] = {}  # of these, the slices where a first load would do harm
 
-    def look(self, current: DesiredState, is_deadly: Callable[[ServedModel], bool]) -> None:
-        """Decide again where each first load runs.
+    def look(self, current: DesiredState, is_deadly: Callable[[ServedModel], bool]) -> bool:
+        """Decide again where each first load runs; return whether anything is decided otherwise.
 
-        `is_deadly`: whether a worker process has died busy with a model's present files.
+        `is_deadly`: whether a worker process has died busy with a model's present files. Only slices that
+        have changed are looked at, but for a variant that cannot be loaded just anywhere.
         """
-        models = {model.name: model for model in current.models}
-        desired: dict[Key, list[SliceRecord]] = {}
+        fresh = current is not self._looked and current != self._looked
+        self._looked = current
+        if fresh:
+            self._models = {model.name: model for model in current.models}
+            self._unknown = self._never_loaded(current)
+            self._harmed = {key: set() for key in self._unknown}
+        for key in [key for key in self._unknown if key in self._loaded]:
+            del self._unknown[key], self._harmed[key]
+        deadly = {key[0] for key in self._unknown if is_deadly(self._models[key[0]])}
+        if not self._unknown and not self._places and deadly == self._deadly:
+            return fresh
+        if deadly != self._deadly:
+            self._deadly, fresh = deadly, True
+        for key, specs in self._unknown.items():
+            self._note_harm(key, specs if fresh else specs.keys() & self._observed.touched)
+        found: dict[Key, str] = {}
+        for key, specs in self._unknown.items():
+            if self._harmed[key]:
+                records = [self._slices.get(name) or SliceRecord(spec) for name, spec in specs.items()]
+                found[key] = self._place(key, self._models[key[0]], records, found)
+        places = {key: place for key, place in found.items() if place}
+        before, self._places = self._places, places
+        return fresh or places != before
+
+    def _never_loaded(self, current: DesiredState) -> dict[Key, dict[str, SliceSpec]]:
+        """Return the variants that were never loaded, with the slices where they are desired."""
+        unknown: dict[Key, dict[str, SliceSpec]] = {}
         for each in current.slices:
             if each.spec.memory_bytes:
                 continue  # requests decide what is loaded there
             for one in each.replicas:
-                key = (one.model, one.variant, models[one.model].revision)
+                key = (one.model, one.variant, self._models[one.model].revision)
                 if key not in self._loaded:
-                    record = self._slices.get(each.spec.name) or SliceRecord(each.spec)
-                    desired.setdefault(key, []).append(record)
-        self._deadly = {key[0] for key in desired if is_deadly(models[key[0]])}
-        found: dict[Key, str] = {}
-        for key, records in desired.items():
-            found[key] = self._place(key, models[key[0]], records, found)
-        self._places = {key: place for key, place in found.items() if place}
+                    unknown.setdefault(key, {})[each.spec.name] = each.spec
+        return unknown
+
+    def _note_harm(self, key: Key, names: Iterable[str]) -> None:
+        """Note on which of these slices the first load of a variant would do harm."""
+        harmed = self._harmed[key]
+        for name in names:
+            record = self._slices.get(name)
+            harms = record is not None and self._is_usable(record) and not self._harms_nobody(record, key)
+            (harmed.add if harms else harmed.discard)(name)
 
     def added(self, current: DesiredState) -> DesiredState:
         """Return the desired state, with the processes for first loads."""
+        if not self._places:
+            return current
         specs = {each.spec.name: each.spec for each in current.slices}
         apart: dict[str, list[DesiredReplica]] = {}
         for (model, variant, _), place in self._places.items():
@@ -79,6 +115,7 @@ class Trials:
         self._loaded[key] = load_us
         if len(self._loaded) > KEPT_MAX:
             del self._loaded[next(iter(self._loaded))]
+            self._looked = None  # a variant may be unknown again
 
     def failed(self, record: SliceRecord, replica: ReplicaRecord) -> None:
         """Mark a failed load; if it was in a process of its own, all replicas that wait for it fail."""
@@ -89,6 +126,7 @@ class Trials:
             for each in other.replicas.values():
                 if each.key == replica.key and each.status is ReplicaStatus.ABSENT:
                     each.failures, each.reason = replica.failures, replica.reason
+                    self._observed.touched.add(other.spec.name)
 
     def patience_us(self, record: SliceRecord, startup_us: int, stall_us: int) -> int:
         """Return how long a load in the worker may delay batches there, from its start; 0 without a load."""

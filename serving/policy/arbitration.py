@@ -6,7 +6,7 @@ frontrun slack, which collides when few slices serve many models (arXiv 2308.074
 """
 
 from collections.abc import Sequence
-from heapq import heapify, heapreplace
+from heapq import heapreplace
 from math import inf
 
 from serving.policy.batching.interface import Choice
@@ -70,8 +70,8 @@ def _most_urgent(choices: Sequence[Choice], among: Sequence[int]) -> int:
 def latest_starts(choices: Sequence[Choice], slices: int) -> list[int]:
     """Return the latest start of each choice with room for one more row, so that all end in time on
     `slices`."""
-    ends = [-inf] * slices  # negated: the heap's first is the slice that is free the longest
-    heapify(ends)
+    # Negated: the heap's first is the slice that is free the longest. More slices than choices stay unused.
+    ends = [-inf] * min(slices, len(choices))
     starts = [0] * len(choices)
     deadlines = [choice.latest_start_us + choice.latency_us for choice in choices]
     for index in sorted(range(len(choices)), key=lambda i: (-deadlines[i], i)):

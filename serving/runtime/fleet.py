@@ -7,9 +7,8 @@ requests that is let go) comes back in the loop's next turn.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from serving.control.commands import (
     Cold,
@@ -39,12 +38,11 @@ from serving.control.desired import DesiredState
 from serving.control.failing import FailingLoads
 from serving.control.observed import KnownProfiles
 from serving.control.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.control.rollout import Progress
+from serving.control.rollout import Progress, RolloutState
 from serving.objectives import ScalingSpec
 from serving.policy.freshness import Freshness
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.task import ScalingPlan
-from serving.profile.curve import Profile
 from serving.profile.latency import Latency
 from serving.profile.store import LOCAL, ProfileStore
 from serving.runtime.alarm import Alarm
@@ -54,6 +52,7 @@ from serving.runtime.draining import Draining
 from serving.runtime.gateway import Gateway
 from serving.runtime.gpu_memory import GpuMemory
 from serving.runtime.job import Work
+from serving.runtime.keeping import keep
 from serving.runtime.link import Link
 from serving.runtime.model_log import ModelLog
 from serving.runtime.observer import FleetObserver
@@ -101,6 +100,7 @@ class Fleet:
         self.specs: dict[str, SliceSpec] = {}  # of slices that were ever started, let go since or not
         self.failing = FailingLoads()  # of answering variants, by slice
         self._alarm = Alarm(self._tick)
+        self._held: Mapping[str, SliceSpec] = {}  # what the observer has heard of
         self._draining = Draining(gateway, self._carry_out)
         self._stop = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
@@ -147,6 +147,11 @@ class Fleet:
         """Give up the move that is under way."""
         now = now_us()
         self._execute(self.control.roll_back(now, reason), now)
+
+    @property
+    def movement(self) -> RolloutState:
+        """Whether what is wanted is so."""
+        return self.control.movement
 
     @property
     def progress(self) -> Progress:
@@ -387,7 +392,7 @@ class Fleet:
         self._execute(self.control.capacity_found(asked, capacity, now), now)
 
     def _tick(self, now: int) -> None:
-        idle = [name for name in self.control.slices if self._gateway.is_quiet(name)]
+        idle = [name for name in self.control.measured_slices if self._gateway.is_quiet(name)]
         self._execute(self.control.tick(now, idle), now)
 
     def _execute(self, commands: Sequence[Command], now: int) -> None:
@@ -397,7 +402,9 @@ class Fleet:
         self._alarm.set(self.control.wake_us, now)
         if self.observer is not None:
             held = self.control.scaling.held()
-            self.observer.slices_held({name: spec.price for name, spec in held.items()}, now)
+            if held is not self._held:  # it is the same object until other slices are held
+                self._held = held
+                self.observer.slices_held({name: spec.price for name, spec in held.items()}, now)
         self._changes.set()
         self._changes = asyncio.Event()
         self.on_change()
@@ -465,17 +472,12 @@ class Fleet:
                 sample = (wanted.rows, wanted.size, wanted.repeats, wanted.budget_us)
                 self._links[name].measure(MeasureOrder(replica, *sample))
             case KeepProfile(profile=profile):
-                self._keep(profile)
+                keep(self._store, profile)
             case Isolate(model=model, reason=reason):
                 logger.warning("%s gets a worker process of its own: %s", model, reason)
             case Replan(reason=reason):
                 logger.warning("what is wanted cannot be, `penstock place` may know better: %s", reason)
                 asyncio.get_running_loop().call_soon(self.on_replan, reason)
-
-    def _keep(self, profile: Profile) -> None:
-        # In a thread: a slow disk must not hold up the event loop.
-        writing = asyncio.get_running_loop().run_in_executor(None, self._store.write_local, profile)
-        writing.add_done_callback(_report_unkept)
 
     def _start(self, name: str) -> None:
         spec = self.control.slices[name].spec
@@ -490,11 +492,3 @@ class Fleet:
 async def _unknown(_pid: int) -> int:
     """Return the bytes that a process holds on GPUs, as far as is known without a driver."""
     return 0
-
-
-def _report_unkept(writing: asyncio.Future[Path]) -> None:
-    """Warn that a profile could not be stored. This costs a measurement at the next start, and nothing
-    now."""
-    error = None if writing.cancelled() else writing.exception()
-    if error is not None:
-        logger.warning("a measured profile could not be stored: %s", error)

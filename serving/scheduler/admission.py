@@ -69,7 +69,7 @@ class Admission:
         self._models = models
         self._tenants = tenants
         self._limits = limits
-        self._groups: list[list[ScheduledModel]] = []
+        self._groups: list[list[ScheduledModel]] | None = []  # None: to be found at the next review
         self._reviewed_us = NEVER_REVIEWED_US
         self._late: dict[ScheduledModel, None] = {}  # models that an arrival found due
         self.is_due = False  # whether `review` has something to do
@@ -155,16 +155,8 @@ class Admission:
         return max(int(wait_us), RETRY_US_MIN)
 
     def regroup(self) -> None:
-        """Find the models that share slices, directly or through others, as replicas came or went."""
-        self._groups = []
-        waiting = list(self._models.values())
-        while waiting:
-            group, slices = [waiting.pop()], set[Slice]()
-            for member in group:  # it grows while it is walked
-                slices.update(member.slices)
-                group += [other for other in waiting if not slices.isdisjoint(other.slices)]
-                waiting = [other for other in waiting if slices.isdisjoint(other.slices)]
-            self._groups.append(group)
+        """Review all anew at the next arrival, as replicas came or went, or models."""
+        self._groups = None
         self._reviewed_us = NEVER_REVIEWED_US
         for model in self._models.values():
             model.reviewed_us = NEVER_REVIEWED_US
@@ -172,9 +164,25 @@ class Admission:
                 model.outlook = None
                 model.variant_us = {}
 
+    def _grouped(self) -> list[list[ScheduledModel]]:
+        """Return the models that share slices, directly or through others."""
+        if self._groups is not None:
+            return self._groups
+        groups: list[list[ScheduledModel]] = []
+        waiting = list(self._models.values())
+        while waiting:
+            group, slices = [waiting.pop()], set[Slice]()
+            for member in group:  # it grows while it is walked
+                slices.update(member.slices)
+                group += [other for other in waiting if not slices.isdisjoint(other.slices)]
+                waiting = [other for other in waiting if slices.isdisjoint(other.slices)]
+            groups.append(group)
+        self._groups = groups
+        return groups
+
     def _review(self, now_us: int) -> None:
         self._reviewed_us = now_us
-        for group in self._groups:
+        for group in self._grouped():
             needs = {model: model.weigh(now_us) for model in group}
             climb_all(group, now_us)
             if _calm(needs):

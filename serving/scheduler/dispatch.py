@@ -2,13 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from serving.policy.admission import QueueLength
 from serving.policy.arbitration import decide
 from serving.policy.batching.interface import Choice, PieceView
 from serving.policy.latency import EITHER
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.lanes import USED_US, Lane
+from serving.scheduler.models import ScheduledModel
 from serving.scheduler.requests import Piece, Request
-from serving.scheduler.slices import Slice, SliceQueue, steady
+from serving.scheduler.roster import Roster
+from serving.scheduler.slices import Slice, SliceQueue
 from serving.vocabulary import NEVER_US
 
 GiveUp = Callable[[Request], bool]
@@ -22,8 +25,20 @@ _AGAIN_US = -1  # at once: what was to run was given up, or what was to be given
 class Dispatch:
     """Gives every free slice its best batch. Ids of batches are unique, also over slices that were lost."""
 
-    def __init__(self, slices: Mapping[str, Slice], ahead: bool) -> None:
+    def __init__(
+        self,
+        slices: Mapping[str, Slice],
+        models: Mapping[str, ScheduledModel],
+        waiting: QueueLength,
+        roster: Roster,
+        ahead: bool,
+    ) -> None:
+        """Dispatch to slices. `waiting`: what waits of all models together."""
         self._slices = slices
+        self._waiting = waiting
+        self._models = models
+        self._roster = roster
+        self._numbered: dict[int, Slice] = {}
         self._ahead = ahead
         self._running: dict[int, Slice] = {}  # batch id -> its slice
         self._count = 0
@@ -34,6 +49,10 @@ class Dispatch:
         live = self._running.pop(batch_id, None)
         return None if live is None else live.settle(batch_id, now_us)
 
+    def enter(self, live: Slice) -> None:
+        """Take in a slice that is new."""
+        self._numbered[live.number] = live
+
     def alive(self, batch_id: int, now_us: int) -> RunBatch | None:
         """Note that a batch has just answered a row: however late it is, it goes on. Return the batch; None
         as `settle`."""
@@ -42,6 +61,7 @@ class Dispatch:
 
     def forget(self, live: Slice) -> None:
         """Forget a slice that is gone, and what ran on it."""
+        del self._numbered[live.number]
         for batch_id in live.running:
             del self._running[batch_id]
         live.leave()
@@ -52,15 +72,51 @@ class Dispatch:
         batches: list[RunBatch] = []
         wake_us = NEVER_US
         for ahead in (False, True):  # nothing is sent ahead that a free slice could start
-            for live in self._slices.values():
+            numbers, place = self._open(ahead, now_us), 0
+            while place < len(numbers) and self._waiting.rows:
+                live = self._numbered[numbers[place]]
                 if live.opens_us <= now_us:
                     wake_us = min(wake_us, self._fill(live, ahead, batches, give_up, now_us))
-        for live in self._slices.values():
-            if now_us < live.opens_us < wake_us and any(q.queue.backlog.rows for q in live.queues.values()):
-                wake_us = live.opens_us
-            if live.suspect:
-                wake_us = min(wake_us, _clear(live, give_up, now_us))
-        return batches, wake_us
+                if (
+                    place < len(numbers) and numbers[place] == live.number
+                ):  # else it has left the roster's list
+                    place += 1
+        return batches, self._look_us(give_up, wake_us, now_us) if self._waiting.rows else wake_us
+
+    def _open(self, ahead: bool, now_us: int) -> list[int]:
+        """Return the numbers of the slices that may take a batch of a model that waits: free ones, or those
+        that take one ahead. Return them in the order in which slices came."""
+        if not self._waiting.rows:
+            return []
+        roster = self._roster
+        roster.ripen(now_us)
+        numbers = roster.ripe if ahead else roster.free
+        few = len(self._models) == 1 or len(numbers) <= len(self._models)
+        waiting = [] if few else [model for model in self._models.values() if model.queue.backlog.rows]
+        if few or sum([len(each.slices) for each in waiting]) >= len(numbers):
+            return numbers
+        found = {live.number for model in waiting for live in model.slices if live.opens_us <= now_us}
+        return [number for number in sorted(found) if self._numbered[number].free is not ahead]
+
+    def _look_us(self, give_up: GiveUp, wake_us: int, now_us: int) -> int:
+        """Return when to ask again at the latest, as a slice takes a batch ahead from then on, or as requests
+        beside a suspect slice become hopeless; give up those that are."""
+        roster = self._roster
+        if roster.suspects or len(self._slices) <= len(self._models):
+            for live in self._slices.values():
+                if now_us < live.opens_us < wake_us and any(
+                    q.queue.backlog.rows for q in live.queues.values()
+                ):
+                    wake_us = live.opens_us
+                if live.suspect:
+                    wake_us = min(wake_us, _clear(live, give_up, now_us))
+        elif roster.opens_us < wake_us:
+            for model in self._models.values():
+                if model.queue.backlog.rows:
+                    for live in model.slices:
+                        if now_us < live.opens_us < wake_us:
+                            wake_us = live.opens_us
+        return wake_us
 
     def _fill(self, live: Slice, ahead: bool, batches: list[RunBatch], give_up: GiveUp, now_us: int) -> int:
         """Add the batches that start here at once, or `ahead` of another's end; return when to ask again."""
@@ -84,7 +140,7 @@ class Dispatch:
         if not choices:
             return None, wake_us
         used = _used(queues, start_us)
-        slices = max(steady(self._slices.values()), 1)
+        slices = max(self._roster.steady, 1)
         elsewhere_us = None
         if len(queues) > 1 and slices > 1:
             elsewhere_us = [here.elsewhere_us(start_us) for here in queues]

@@ -166,11 +166,13 @@ class Queue:
     entitled to from which the model need not go first. `homed`: a lane may have a home."""
 
     __slots__ = (
-        "_first_due_us", "_lanes", "_looked", "_sequence", "_used_at_us", "_used_us", "allowances",
+        "_first_due_us", "_lanes", "_looked", "_sequence", "_total", "_used_at_us", "_used_us", "allowances",
         "backlog", "comers", "fair_share", "floor", "homed", "version",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, total: QueueLength | None = None) -> None:
+        """Create a queue. `total`: counts the rows of all queues."""
+        self._total = total or QueueLength()
         self._lanes: dict[Hashable, Lane] = {}
         self._sequence = 0
         self.backlog = QueueLength()
@@ -235,6 +237,7 @@ class Queue:
             self._sequence += piece.rows
         lane.insert(piece)
         self.backlog.rows += piece.rows
+        self._total.rows += piece.rows
         self.version += 1
 
     def take(self, lane: Lane, pieces: Sequence[Piece]) -> None:
@@ -242,6 +245,7 @@ class Queue:
         before = lane.rows
         lane.take(pieces)
         self.backlog.rows -= before - lane.rows
+        self._total.rows -= before - lane.rows
         self.version += 1
         if not lane.pieces:
             del self._lanes[lane.key]
@@ -253,6 +257,7 @@ class Queue:
             raise ValueError("only a waiting piece can be removed")
         lane.remove(piece)
         self.backlog.rows -= piece.rows
+        self._total.rows -= piece.rows
         self.version += 1
         if not lane.pieces:
             del self._lanes[lane.key]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from math import ceil, inf
 
-from serving.policy.admission import Thinning
+from serving.policy.admission import QueueLength, Thinning
 from serving.policy.batching.catalogue import create_policy
 from serving.policy.batching.interface import Outlook
 from serving.policy.rates import QUIET, Rate
@@ -76,7 +76,8 @@ class ScheduledModel:
         "reviewed_us", "served", "since_us", "slices", "unsettled", "variant_us",
     )  # fmt: skip
 
-    def __init__(self, served: ServedModel, since_us: int = -1) -> None:
+    def __init__(self, served: ServedModel, since_us: int = -1, waiting: QueueLength | None = None) -> None:
+        """Keep a model from `since_us` on. `waiting`: counts the rows that wait of all models."""
         self.served = served
         self.since_us = since_us
         self.bucket = served.spec.sizes[-1]  # the latest request's
@@ -89,7 +90,7 @@ class ScheduledModel:
         self.forecast = MeanRate()
         self.intake = ModelCounts()
         self._latest: dict[str, Replica] = {}  # of each variant the replica that last went
-        self.queue = Queue()
+        self.queue = Queue(waiting)
         self.policy = create_policy(served.batching, served.slo_us)
         self.slices: list[Slice] = []  # live ones that hold a replica
         self.resident: dict[str, int] = {}  # variant -> live replicas

@@ -12,6 +12,7 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
+from serving.policy.admission import QueueLength
 from serving.policy.batching.interface import BatchReport
 from serving.policy.freshness import Judgement
 from serving.policy.isolation import halves
@@ -20,6 +21,7 @@ from serving.policy.scaling.interface import LoadReport
 from serving.scheduler.accepted import Accepted
 from serving.scheduler.admission import Admission
 from serving.scheduler.cold import ColdStarts
+from serving.scheduler.comers import Comers
 from serving.scheduler.commands import Command
 from serving.scheduler.dispatch import Dispatch
 from serving.scheduler.endings import RETRIES, Endings
@@ -28,18 +30,11 @@ from serving.scheduler.models import ScheduledModel
 from serving.scheduler.pieces import settle, shrink, split
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Offered, Request
+from serving.scheduler.roster import Roster
 from serving.scheduler.sequences import Sequences
-from serving.scheduler.shared_device import SharedDevice
 from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import Limits, ServedModel, TenantSpec
-from serving.vocabulary import (
-    CLIENT_GONE,
-    DEADLINE_UNMET,
-    DRAINING,
-    NEVER_US,
-    NO_REPLICA,
-    WORKER_LOST,
-)  # fmt: skip
+from serving.vocabulary import CLIENT_GONE, DEADLINE_UNMET, DRAINING, NEVER_US, NO_REPLICA, WORKER_LOST
 
 QUIET_US: Final = 1_000_000
 """Without a batch, before control may lend an idle slice to measurements of up to half an SLO."""
@@ -59,12 +54,13 @@ class Scheduler:
         devices: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._limits = limits
-        self._models = {served.name: ScheduledModel(served) for served in models}
+        self._waiting = QueueLength()  # of all models together: its rows alone
+        self._models = {served.name: ScheduledModel(served, -1, self._waiting) for served in models}
         self._slices: dict[str, Slice] = {}
-        self._device_of = devices
-        self._devices: dict[str, SharedDevice] = {}
         self._accepted = Accepted()
-        self._dispatch = Dispatch(self._slices, ahead)
+        self._roster = Roster()
+        self._comers = Comers(devices, limits.stall_us, self._roster)
+        self._dispatch = Dispatch(self._slices, self._models, self._waiting, self._roster, ahead)
         self._admission = Admission(self._models, tenants, limits)
         self._sequences = Sequences(self._models)
         self._endings = Endings(self._models, self._accepted, self._admission, self._sequences)
@@ -240,7 +236,9 @@ class Scheduler:
             if now_us < self._due_us:
                 return ()
         answers = self._endings.expire(now_us)
-        doubts = [doubt for live in self._slices.values() for doubt in live.doubts(now_us)]
+        doubts: list[Command] = []
+        if self._roster.doubt_us <= now_us:
+            doubts += [doubt for live in self._slices.values() for doubt in live.doubts(now_us)]
         return [*self._plan(answers, now_us), *doubts]
 
     def drain(self) -> None:
@@ -312,9 +310,8 @@ class Scheduler:
         """Note that a replica can take batches (or that its latency is known better than before)."""
         owner, live = self._models[model], self._slices.get(slice_name)
         if live is None:
-            device = self._devices.setdefault(self._device_of.get(slice_name, ""), SharedDevice())
-            live = self._slices[slice_name] = Slice(slice_name, self._limits.stall_us, device)
-            live.free_since_us = now_us
+            live = self._slices[slice_name] = self._comers.enter(slice_name, now_us)
+            self._dispatch.enter(live)
         here = live.queues.get(model)
         if here is None:
             shared = (owner.slices, self._lateness)
@@ -387,7 +384,7 @@ class Scheduler:
         """
         model = self._models.get(served.name)
         if model is None:
-            model = self._models[served.name] = ScheduledModel(served, now_us)
+            model = self._models[served.name] = ScheduledModel(served, now_us, self._waiting)
         elif model.serve(served):
             shrink(model)
         self._sequences.serve(model)
@@ -452,6 +449,13 @@ class Scheduler:
         nearer comes."""
         if self._due_us == now_us and not self._timed:
             return  # another event of this instant has asked for the plan
+        roster = self._roster
+        if not roster.suspects and len(model.slices) == len(roster):  # the model is on all slices
+            if roster.free or roster.ripe or roster.opens_us <= now_us:
+                self._wake_now(now_us)
+            else:
+                self._due_us = min(self._due_us, roster.opens_us)
+            return
         for live in model.slices:
             opens_us = live.opens_us
             if opens_us <= now_us:
@@ -491,9 +495,6 @@ class Scheduler:
         batches, wake_us = self._dispatch.plan(give_up, now_us)
         wake_us = min(min(wake_us, self._accepted.next_expiry_us), self._cold.look_us)  # of two mypyc makes C
         wake_us = min(wake_us, now_us if self._sequences.stirred else self._sequences.look_us)
-        for live in self._slices.values():
-            if live.doubt_us < wake_us:
-                wake_us = live.doubt_us
-        self._due_us = wake_us
+        self._due_us = min(wake_us, self._roster.doubt_us)
         self._timed = True
         return [*batches, *given_up, *answers]

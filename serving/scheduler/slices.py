@@ -12,6 +12,7 @@ from serving.scheduler.contention import backlog_of
 from serving.scheduler.ladders import ANY_ROWS, Selector
 from serving.scheduler.lanes import Lane, Queue
 from serving.scheduler.replicas import Replica
+from serving.scheduler.roster import FREE, Roster
 from serving.scheduler.shared_device import SharedDevice
 from serving.vocabulary import NEVER_US
 
@@ -123,7 +124,8 @@ class SliceQueue:
     @property
     def slices(self) -> int:
         """Slices of the model that can be counted on; at least 1."""
-        return max(steady(self._slices), 1)
+        roster = self._live.roster
+        return max(roster.steady if len(self._slices) == len(roster) else steady(self._slices), 1)
 
     @property
     def waits_elsewhere(self) -> bool:
@@ -133,6 +135,9 @@ class SliceQueue:
     @property
     def idle(self) -> int:
         """Slices of the model that could start a batch at once; at least 1, as one of them asks."""
+        roster = self._live.roster
+        if len(self._slices) == len(roster):
+            return max(1, len(roster.free))
         return max(1, sum([live.free for live in self._slices]))
 
     @property
@@ -192,8 +197,8 @@ class SliceQueue:
 
 
 class Slice:
-    """A live slice. `stall_us`: a batch that is later than predicted by this is given up. It
-    computes one batch at a time.
+    """A live slice, with its `number` in the `roster` of all. `stall_us`: a batch that is later than
+    predicted by this is given up. It computes one batch at a time.
 
     `free`: a batch may start now. `opens_us`: from when on a batch may be sent, 0 if it would start at once.
     `doubt_us`: when a batch that is out will be suspected, or given up. All three follow from what runs, and
@@ -202,12 +207,14 @@ class Slice:
 
     __slots__ = (
         "_ahead_us", "_busy", "_dues_us", "_first_due_us", "_latest", "_roomy", "_staged", "_stall_us",
-        "device", "doubt_us", "free", "free_since_us", "holds", "name", "neighbours", "opens_us", "queues",
-        "running", "suspect",
+        "device", "doubt_us", "free", "free_since_us", "holds", "name", "neighbours", "number", "opens_us",
+        "queues", "roster", "running", "suspect",
     )  # fmt: skip
 
-    def __init__(self, name: str, stall_us: int, device: SharedDevice) -> None:
+    def __init__(self, name: str, number: int, stall_us: int, device: SharedDevice, roster: Roster) -> None:
         self.name = name
+        self.number = number
+        self.roster = roster
         self.device = device
         self._busy = False  # as the device has counted it
         self._latest = 0  # the replica of the batch that was last back
@@ -286,6 +293,7 @@ class Slice:
 
     def leave(self) -> None:
         """Leave: the slice is gone."""
+        self.roster.remove(self.number)
         self.device.busy -= self._busy
         self._busy = False
 
@@ -388,6 +396,7 @@ class Slice:
             (batch,) = running.values()
             lead_us = batch.lead_us
             self.opens_us = batch.started_us + int(batch.typical_us - lead_us) if lead_us else NEVER_US
+        self.roster.note(self.number, self.suspect, FREE if self.free else self.opens_us, self.doubt_us)
 
     def _given_up_us(self, batch: RunBatch) -> int:
         return max(batch.started_us + int(batch.longest_us), batch.warned_us) + self._stall_us

@@ -53,6 +53,10 @@ class Workers:
         self.wanted: list[DesiredState] = []
         self._event = asyncio.Event()
 
+    @property
+    def movement(self) -> RolloutState:
+        return self.progress.state
+
     def know(self, known: Mapping[tuple[str, str, str], Profile]) -> None:
         pass
 

@@ -71,7 +71,7 @@ def test_models_are_grouped_with_those_they_share_slices_with_also_through_other
         members = [name for name in NAMES if (name, slice_name) in left]
         together = set[str]().union(*(joined[name] for name in members))
         joined |= dict.fromkeys(together, together)
-    groups = [sorted(model.served.name for model in group) for group in scheduler._admission._groups]
+    groups = [sorted(model.served.name for model in group) for group in scheduler._admission._grouped()]
     expected = {tuple(sorted(names)) for names in joined.values()}
     assert sorted(groups) == sorted(map(list, expected if places else ()))
 
@@ -91,7 +91,7 @@ def shares_of(
     for (model, tenant), need in wanted.items():
         scheduler._models[model].flow(tenant).need = need
     shares: dict[TenantFlow, float] = {}
-    for group in scheduler._admission._groups:
+    for group in scheduler._admission._grouped():
         shares |= scheduler._admission._shares(group, load)
     assert all(0 <= share <= 1 for share in shares.values())
     flows = {key: scheduler._models[key[0]].flow(key[1]) for key in wanted}
@@ -109,7 +109,7 @@ def test_nobody_is_given_more_than_slices_can_do_and_nobody_is_refused_what_they
     for name in NAMES:
         mine = [key for key in wanted if key[0] == name]
         assert sum(given_out[key] for key in mine) <= room[name] + CLOSE
-    for group in scheduler._admission._groups:
+    for group in scheduler._admission._grouped():
         names = {model.served.name for model in group}
         together = load * len({s for m, s in places if m in names})
         capped = sum(

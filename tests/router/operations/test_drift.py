@@ -230,7 +230,7 @@ def test_a_worker_that_holds_much_more_than_its_slice_may_is_named(process: int,
 @pytest.mark.slow
 async def test_a_gateway_at_rest_has_not_drifted_and_one_without_its_worker_has(tmp_path: Path) -> None:
     async with house(tmp_path) as here:
-        await here.until(lambda: here.fleet.progress.state is RolloutState.STEADY)
+        await here.until(lambda: here.fleet.movement is RolloutState.STEADY)
         found = sight(here.fleet, here.gateway)
         assert [each.spec.name for each in found.workers] == ["s"]
         assert {each.model for each in found.workers[0].replicas} == {"simple", "identity"}

@@ -50,6 +50,10 @@ class Workers:
     event: asyncio.Event = field(default_factory=asyncio.Event)
     told: asyncio.Event = field(default_factory=asyncio.Event)
 
+    @property
+    def movement(self) -> RolloutState:
+        return self.progress.state
+
     def know(self, known: Mapping[tuple[str, str, str], Profile]) -> None:
         pass
 
