@@ -98,6 +98,7 @@ class Inbound:
         "held_back",
         "id",
         "left_bytes",
+        "logged",
         "moved_s",
         "path",
         "reading",
@@ -105,8 +106,6 @@ class Inbound:
         "unread_bytes",
     )
     body: bytes | bytearray
-
-    logged = True  # whether it has a line in the access log
 
     def __init__(self, connection: Carrier, stream_id: int, path: str) -> None:
         self.path = path
@@ -121,6 +120,7 @@ class Inbound:
         self.ended = False
         self.done = False
         self.gone = False
+        self.logged = True  # it has a line in the access log
         self.headed = False  # the head of its answer is sent: only trailers can follow
         self.counted = False  # by the account, as an upload
         self.held_back = False  # by the account: its window is not opened again

@@ -36,7 +36,6 @@ class TaskCall(Inbound):
         "_timeout_s",
         "_timer",
         "_trailing",
-        "logged",
     )
 
     def __init__(self, connection: Carrier, stream_id: int, path: str, headers: Sequence[Header]) -> None:
@@ -47,7 +46,6 @@ class TaskCall(Inbound):
         self._code: grpc.StatusCode | None = None
         self._trailing: list[Header] = []
         self._callbacks: list[Callable[[Any], None]] = []
-        self.logged = True
         self._task: asyncio.Task[None] | None = None
         self._timeout_s: float | None = None
         self._timer: asyncio.TimerHandle | None = None
