@@ -22,12 +22,13 @@ class Call:
     - `max_age_us`: the oldest kept answer that the client takes (0: none); None if the client does not say.
     - `store`: False if the client forbids the gateway to keep the answer.
     - `on_answer`: takes each answer of a decoupled model, before the reply that ends the call and has none.
+    - `priority`: the level that it states of the model's, 0 for none.
     - `sequence`: the sequence that it belongs to; None for a call that stands for itself.
     """
 
     __slots__ = (
-        "arrived_us", "inputs", "max_age_us", "model", "objective", "on_answer", "parameters", "rows",
-        "sequence", "size", "store", "tenant", "timeout_us", "variant",
+        "arrived_us", "inputs", "max_age_us", "model", "objective", "on_answer", "parameters", "priority",
+        "rows", "sequence", "size", "store", "tenant", "timeout_us", "variant",
     )  # fmt: skip
 
     def __init__(self, model: ServedModel, inputs: Sequence[Tensor], rows: int) -> None:
@@ -45,6 +46,7 @@ class Call:
         self.store = True
         self.on_answer: Callable[[Sequence[Tensor]], None] | None = None
         self.sequence: SequenceStep | None = None
+        self.priority = 0
 
     @property
     def due_us(self) -> int:

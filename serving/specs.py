@@ -154,6 +154,19 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True)
+class Priorities:
+    """The levels of a request's `priority`, 1 before 2 and so on; `default`: of a request that states none,
+    or one beyond `levels`."""
+
+    levels: int
+    default: int
+
+    def rank(self, stated: int) -> int:
+        """Return how far before the default level (or, below 0, behind it) a request is."""
+        return self.default - (stated if 1 <= stated <= self.levels else self.default)
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSpec:
     """A model folder (`models/<name>/model.yaml`) with the measurements of its build. `slo_us`: 0 if only
     penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number. `decoupled`: a
@@ -179,6 +192,7 @@ class ModelSpec:
     sequence: SequenceSpec | None = None
     unbatched: bool = False
     application: Application | None = None
+    priorities: Priorities | None = None
 
     def told(self, tensor: TensorSpec) -> tuple[int, ...]:
         """Return the shape that clients know of an input or output."""

@@ -28,9 +28,18 @@ from router.settings.schema import (
 )
 from router.settings.sequences import read_sequence
 from router.settings.validation import read_validation
-from router.tensors.parameters import READ
+from router.tensors.parameters import PRIORITY, READ
 from router.tensors.sequences import SEQUENCE
-from serving.specs import Labels, ModelSpec, ParameterSpec, SizeHint, TensorSpec, Validation, VariantSpec
+from serving.specs import (
+    Labels,
+    ModelSpec,
+    ParameterSpec,
+    Priorities,
+    SizeHint,
+    TensorSpec,
+    Validation,
+    VariantSpec,
+)
 from serving.tensor import ANY
 
 MODEL_FILE = "model.yaml"
@@ -64,6 +73,7 @@ def load_model(folder: Path) -> ModelSpec:
     accuracy: Mapping[str, float] = {}
     if model.decoupled:
         _check_decoupled(findings, model)
+    _check_priorities(findings, model)
     _check_built(findings, model, folder)
     if model.accuracy is not None and not findings.problems:  # its names are checked against the variants
         accuracy = _read_accuracy(findings, folder / model.accuracy.file, model)
@@ -181,6 +191,19 @@ def _check_decoupled(findings: Findings, model: ModelFile) -> None:
         findings.add(("batch_max",), f"{told}, each of one row of a batch; got 0, expected 1 or more")
 
 
+def _check_priorities(findings: Findings, model: ModelFile) -> None:
+    """Check that the default is a level, and that no parameter takes the name in which requests state one."""
+    first = model.priorities
+    if first is None:
+        return
+    if first.default > first.levels:
+        message = f"no level; got {first.default}, expected 1 to {first.levels}"
+        findings.add(("priorities", "default"), message)
+    if any(each.name == PRIORITY for each in model.parameters):
+        message = f"the parameter {PRIORITY!r} states a request's level; expected no parameter of that name"
+        findings.add(("priorities",), message, at_key=True)
+
+
 def _check_parameter(findings: Findings, loc: Loc, parameter: ParameterSection) -> None:
     default, low, high = parameter.default, parameter.minimum, parameter.maximum
     number = isinstance(default, int | float) and not isinstance(default, bool)
@@ -276,7 +299,7 @@ def _read_accuracy(findings: Findings, file: Path, model: ModelFile) -> Mapping[
 def _spec(
     model: ModelFile, folder: Path, accuracy: Mapping[str, float], validation: Validation | None
 ) -> ModelSpec:
-    hint = model.size_hint
+    hint, first = model.size_hint, model.priorities
     return ModelSpec(
         name=model.name,
         folder=folder,
@@ -286,6 +309,7 @@ def _spec(
         default_variant=model.default_variant or model.variants[0].name,
         slo_us=round((model.slo_ms or 0) * 1000),
         slo_rows=model.slo_rows or 0,
+        priorities=Priorities(first.levels, first.default) if first else None,
         batch_max=model.batch_max or 1,
         unbatched=model.batch_max == 0,
         accuracy_metric=model.accuracy.metric if model.accuracy else "",

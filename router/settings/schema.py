@@ -461,6 +461,13 @@ class ParameterSection(Section):
     time_unit: Annotated[str, AfterValidator(known("time unit", tuple(TIME_UNITS)))] | None = None
 
 
+class PrioritiesSection(Section):
+    """The levels of a request's `priority`, 1 the first; Triton's `priority_levels`."""
+
+    levels: Annotated[int, Field(ge=2, le=16)]
+    default: Annotated[int, Field(ge=1)]
+
+
 class ModelFile(Section):
     """`model.yaml`. Without `variants` it has ONLY_VARIANT; penstock.yaml may say `slo_ms` and `slo_rows`."""
 
@@ -480,5 +487,6 @@ class ModelFile(Section):
     size_hint: SizeHintSection | None = None
     parameters: list[ParameterSection] = []
     sequence: dict[str, object] | None = None  # of SequenceSection
+    priorities: PrioritiesSection | None = None
     build: Text | None = None
     endpoints: dict[str, object] | None = None

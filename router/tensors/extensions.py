@@ -22,7 +22,7 @@ _UNSERVED: Final[Mapping[str, str]] = {
     "sequence_id": _ALONE,
     "sequence_start": _ALONE,
     "sequence_end": _ALONE,
-    "priority": "deadlines order the requests; state 'timeout', or name a tier",
+    "priority": "the model has no levels (priorities: in its model.yaml); state 'timeout', or name a tier",
     "headers": "state what the model reads as parameters; server.forward_headers lets header fields do so",
     "triton_enable_empty_final_response": "it is true or false",
     **dict.fromkeys(PLACE, _OF_TENSORS),

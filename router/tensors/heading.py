@@ -51,15 +51,17 @@ class Heading:
         """Return the request with its data (in the order of the spec). `memory`: of its caller, None where
         none is served. RequestError for malformed BYTES, and for outputs that have no place there."""
         call = Call(self._model, tensors, self._rows)
-        call.timeout_us, call.variant, call.parameters, stated, empty_final, call.sequence = self._asked
+        asked = self._asked
+        call.timeout_us, call.variant, call.parameters = asked.timeout_us, asked.variant, asked.parameters
+        call.sequence, call.priority = asked.step, asked.priority
         call.size = self._size
         for index in self._texts:  # their bytes differ from request to request under one heading
             hinted = index == self._hinted
             longest = longest_element(tensors[index], hinted and self._as_text)
             if hinted:
                 call.size = longest
-        decoded = Decoded(call, self._id, self._wanted, stated)
-        decoded.empty_final = empty_final
+        decoded = Decoded(call, self._id, self._wanted, asked.stated)
+        decoded.empty_final = asked.empty_final
         if self._aimed:
             decoded.targets = aim(self._aimed, memory)
         return decoded

@@ -25,6 +25,9 @@ still lies before NEVER_US."""
 READ = ("timeout", "variant", "tier", "accuracy_min", "binary_data_output")
 """Request parameters that the gateway reads itself; a model never sees them."""
 
+PRIORITY: Final = "priority"
+"""Read where the model has levels: 1 is the first, 0 is the model's own default (Triton's scheduling
+policy)."""
 EMPTY_FINAL = "triton_enable_empty_final_response"
 """Asks for an answer without outputs after the last one, of a model with any number of answers."""
 FIELD_CHARACTERS: Final = 1024
@@ -45,7 +48,7 @@ class RequestParameters(NamedTuple):
     """What the parameters amount to, in the words of `serving.ports.Call`. `stated`: of tier and floor, None
     for nothing; whether the model can keep it is seen later, together with what the header fields say.
     `empty_final`: what EMPTY_FINAL says. `step`: of which sequence the request is, None for a model without
-    sequences."""
+    sequences. `priority`: the level that the request states, 0 for none."""
 
     timeout_us: int | None
     variant: str
@@ -53,14 +56,18 @@ class RequestParameters(NamedTuple):
     stated: Stated | None = None
     empty_final: bool = False
     step: SequenceStep | None = None
+    priority: int = 0
 
 
 def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
     """Return the checked values, with the defaults of what the client left out. Raises RequestError for what
     is not valid."""
-    step = read_step(values, model)
+    step, priority = read_step(values, model), 0
     if not values.keys() <= _READ:
         read_here = READ if step is None else (*READ, *SEQUENCE)
+        if model.spec.priorities is not None:
+            read_here = (*read_here, PRIORITY)
+            priority = _priority(values.get(PRIORITY, 0))
         refuse_unread("the request", values, (*(spec.name for spec in model.spec.parameters), *read_here))
     timeout_us = _timeout_us(values["timeout"]) if "timeout" in values else None
     variant = _variant(values["variant"], model) if "variant" in values else ""
@@ -70,7 +77,8 @@ def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
         for spec in declared
     )
     stated = _stated(values) if "tier" in values or "accuracy_min" in values else None
-    return RequestParameters(timeout_us, variant, parameters, stated, values.get(EMPTY_FINAL) is True, step)
+    empty_final = values.get(EMPTY_FINAL) is True
+    return RequestParameters(timeout_us, variant, parameters, stated, empty_final, step, priority)
 
 
 def take_fields(call: Call, value_of: Callable[[str], str | None]) -> None:
@@ -103,6 +111,16 @@ def _spelled(text: str, spec: ParameterSpec) -> object:
         if spec.type == "float":
             return float(text)
     return text
+
+
+def _priority(value: object) -> int:
+    """Return a level, which Triton's clients send as a number or as text. One that is no level of the model
+    is the default, as in Triton."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX:
+        value = int(value)
+    if type(value) is not int or value < 0:
+        raise bad_input(f"'{PRIORITY}' must be a whole number of 0 or more, got {quoted(value)}")
+    return value
 
 
 def share(value: object, name: str) -> float:

@@ -78,6 +78,9 @@ def _tell_batching(batching: Any, model: ServedModel, limits: Limits) -> None:
     batching.max_queue_delay_microseconds = stated.delay_us
     batching.default_queue_policy.allow_timeout_override = True  # a client's timeout always counts
     batching.default_queue_policy.max_queue_size = limits.queue_requests
+    if (priorities := model.spec.priorities) is not None:
+        batching.priority_levels = priorities.levels
+        batching.default_priority_level = priorities.default
 
 
 def _instances(model: ServedModel, slices: Mapping[str, SliceSpec]) -> list[dict[str, Any]]:

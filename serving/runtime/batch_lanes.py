@@ -64,6 +64,8 @@ class Lanes:
             request.expires_us = arrived_us + call.timeout_us
         request.tenant = call.tenant
         request.step = call.sequence
+        if call.priority and (priorities := call.model.spec.priorities) is not None:
+            request.rank = priorities.rank(call.priority)
         self.choose(request, call)
         for tensor in call.inputs:
             request.payload_bytes += len(tensor.data)

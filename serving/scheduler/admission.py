@@ -188,7 +188,7 @@ class Admission:
             if _calm(needs):
                 continue
             flows = [flow for model in group for flow in model.flows.values() if flow.need > 0]
-            contested = len({flow.tenant for flow in flows}) > 1
+            contested = len({(flow.tenant, flow.rank) for flow in flows}) > 1
             mixed = len(group) > 1 and not contested
             self._protect(group, LITTLE / max(len(flows), 1) if mixed else inf)
             shares = self._shares(group, HEADROOM)
@@ -226,8 +226,8 @@ class Admission:
         return shares
 
     def _fit(self, flows: Sequence[TenantFlow], room: float, shares: dict[TenantFlow, float]) -> None:
-        """Reduce the shares to `room` slices: max-min between tenants, and within each tenant between its
-        models."""
+        """Reduce the shares to `room` slices: max-min between tenants. Within a tenant the highest rank goes
+        first, and models of a rank share max-min."""
         wants: dict[str, float] = {}
         for flow in flows:
             if flow.need > 0:
@@ -243,7 +243,8 @@ class Admission:
         content = any(given[tenant] >= need for tenant, need in wants.items())
         for tenant in wants:
             own = [flow for flow in flows if flow.tenant == tenant and flow.need > 0]
-            parts = allot([FlowDemand(flow.need * shares[flow]) for flow in own], given[tenant])
+            within = [FlowDemand(flow.need * shares[flow], 1.0, flow.rank) for flow in own]
+            parts = allot(within, given[tenant])
             for flow, part in zip(own, parts, strict=True):
                 flow.verdict = QUOTA if content else OVERLOAD
                 if part < flow.need * shares[flow]:

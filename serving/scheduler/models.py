@@ -35,12 +35,13 @@ NEVER_REVIEWED_US = -(1 << 40)
 
 class TenantFlow:
     """What one tenant asks of one model in one way, admitted or not. `wants`: in which, None for what the
-    model's answering variant answers."""
+    model's answering variant answers. `rank`: in overload, the tenant's share goes to a higher one first."""
 
     __slots__ = (
         "contested",
         "need",
         "protected",
+        "rank",
         "rate",
         "share",
         "tenant",
@@ -49,9 +50,10 @@ class TenantFlow:
         "wants",
     )  # fmt: skip
 
-    def __init__(self, tenant: str, wants: Wants | None = None) -> None:
+    def __init__(self, tenant: str, wants: Wants | None = None, rank: int = 0) -> None:
         self.tenant = tenant
         self.wants = wants
+        self.rank = rank
         self.rate = Rate()
         self.share = 1.0  # of its rows, to be admitted
         self.thinning = Thinning()
@@ -94,7 +96,7 @@ class ScheduledModel:
         self.policy = create_policy(served.batching, served.slo_us)
         self.slices: list[Slice] = []  # live ones that hold a replica
         self.resident: dict[str, int] = {}  # variant -> live replicas
-        self.flows: dict[tuple[str, Wants | None], TenantFlow] = {}  # by tenant and what it wants
+        self.flows: dict[tuple[str, Wants | None, int], TenantFlow] = {}  # by tenant, want and rank
         self.outlook: Outlook | None = None  # of what waits, as of the last review
         self.variant_us: dict[str, float] = {}  # of each variant, in the mean over slices
         self.reviewed_us = NEVER_REVIEWED_US
@@ -205,11 +207,14 @@ class ScheduledModel:
     def flow(self, tenant: str, request: Request | None = None) -> TenantFlow:
         """Return the tenant's flow of such requests; without one, of those for the answering variant."""
         wants: Wants | None = None
-        if request is not None and request.variants != self._plain:
-            wants = wants_of(request)
-        flow = self.flows.get((tenant, wants))
+        rank = 0
+        if request is not None:
+            rank = request.rank
+            if request.variants != self._plain:
+                wants = wants_of(request)
+        flow = self.flows.get((tenant, wants, rank))
         if flow is None:
-            flow = self.flows[tenant, wants] = TenantFlow(tenant, wants)
+            flow = self.flows[tenant, wants, rank] = TenantFlow(tenant, wants, rank)
         return flow
 
     def review(self, now_us: int) -> None:

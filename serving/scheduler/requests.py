@@ -58,6 +58,7 @@ class Request:
         "payload_bytes",
         "pieces",
         "protected",
+        "rank",
         "rows",
         "sequence",
         "size",
@@ -83,6 +84,7 @@ class Request:
         self.bucket = 0
         self.declared_us = 0
         self.tenant = DEFAULT_TENANT
+        self.rank = 0
         self.protected = False  # others cause the overload that it arrived in
         self.payload_bytes = 0
         self.variants: tuple[str, ...] = ()

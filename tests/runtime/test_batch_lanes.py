@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from serving.ports import Call
 from serving.runtime.batch_lanes import Lanes
 from serving.scheduler.requests import Request
-from serving.specs import Parameters, ParameterSpec, TensorSpec
+from serving.specs import Parameters, ParameterSpec, Priorities, TensorSpec
 from serving.tensor import ABSENT, Tensor
 from tests.builders import model_spec, served
 
@@ -68,3 +68,11 @@ def test_what_declares_another_time_shares_no_batch(values: list[tuple[float, in
     )
     assert one.declared_us == other.declared_us or one.lane_key != other.lane_key
     assert one.declared_us == other.declared_us or one.kin != other.kin
+
+
+def test_a_stated_level_is_a_rank_only_where_the_model_has_levels() -> None:
+    levelled = replace(MODEL, spec=replace(MODEL.spec, priorities=Priorities(levels=3, default=2)))
+    for model, stated, rank in ((levelled, 1, 1), (levelled, 3, -1), (levelled, 0, 0), (MODEL, 1, 0)):
+        call = Call(model, [], 1)
+        call.priority = stated
+        assert Lanes(model).describe(call, 1, 0, 0).rank == rank

@@ -461,6 +461,6 @@ def test_what_an_edge_has_no_room_for_counts_as_offered_load_too() -> None:
         refused.offer("m", "default", 0)
         asked.arrive(request_of(number), 0)
     refused.offer("unloaded by now", "default", 0)
-    rates = [each._models["m"].flows["default", None].rate.peak(1) for each in (refused, asked)]
+    rates = [each._models["m"].flows["default", None, 0].rate.peak(1) for each in (refused, asked)]
     assert rates[0] == rates[1] > 0
     assert refused._models["m"].forecast.arrivals == asked._models["m"].forecast.arrivals == 4

@@ -121,6 +121,19 @@ def test_a_mistake_is_named_in_model_yaml(home: Path, old: str, new: str, expect
             "parameters[0].time_unit: type bool is no time; expected this key only with int or float",
         ),
         ("name: delay_ms", "name: timeout", "parameters[0].name: 'timeout' is the gateway's own"),
+        (
+            "parameters:", "priorities: {levels: 3, default: 4}\nparameters:",
+            "priorities.default: no level; got 4, expected 1 to 3",
+        ),
+        (
+            "parameters:", "priorities: {levels: 1, default: 1}\nparameters:",
+            "priorities.levels: too small; got 1",
+        ),
+        (
+            "parameters:\n  - {name: delay_ms",
+            "priorities: {levels: 2, default: 1}\nparameters:\n  - {name: priority",
+            "priorities: the parameter 'priority' states a request's level",
+        ),
     ],
 )  # fmt: skip
 def test_hints_and_parameters_are_held_against_each_other(

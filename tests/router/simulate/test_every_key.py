@@ -49,7 +49,7 @@ SHORT = {"models.tiers", "models.replicas", "models.guards", "devices.rehearse",
 OF_A_MODEL = {
     schema.TensorSection, schema.InputSection, schema.OutputSection, schema.VariantSection,
     schema.AccuracySection, schema.ValidationSection, schema.SizeHintSection, schema.ParameterSection,
-    schema.ModelFile,
+    schema.PrioritiesSection, schema.ModelFile,
 }  # fmt: skip
 """Those of model.yaml, which says what a model is."""
 

@@ -1,10 +1,11 @@
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
 from router.tensors import proto, rest
 from router.tensors.parameters import LONGEST_US, RequestParameters, Stated, read
-from serving.specs import ParameterSpec, SizeHint, TensorSpec
+from serving.specs import ParameterSpec, Priorities, SizeHint, TensorSpec
 from serving.vocabulary import BAD_INPUT, NEVER_US
 from tests.router.tensors.requests import (
     LIMITS,
@@ -263,3 +264,21 @@ def test_a_parameter_that_nothing_reads_is_refused_by_name(value: object) -> Non
 def test_a_parameter_of_the_model_may_be_meant() -> None:
     sentence = refusal(lambda: read({"topk": 1}, TUNED), BAD_INPUT)
     assert sentence == "the request has an unknown parameter 'topk'; did you mean 'top_k'?"
+
+
+LEVELLED = replace(SIMPLE, spec=replace(SIMPLE.spec, priorities=Priorities(levels=3, default=2)))
+
+
+@pytest.mark.parametrize(("stated", "level"), [(1, 1), (0, 0), ("3", 3), (900, 900)])
+def test_a_priority_reaches_a_model_with_levels(stated: object, level: int) -> None:
+    over_rest = rest.decode(*simple_body(parameters={"priority": stated}), LEVELLED, LIMITS)
+    request = simple_message(parameters={"priority": parameter(stated)})
+    over_rpc = proto.decode(request, LEVELLED, LIMITS)
+    assert over_rest.call.priority == over_rpc.call.priority == level
+    assert read({}, LEVELLED).priority == 0
+
+
+@pytest.mark.parametrize("stated", [-1, 1.5, True, "high", "-1", "9" * 30])
+def test_what_is_no_level_is_refused(stated: object) -> None:
+    sentence = refusal(lambda: read({"priority": stated}, LEVELLED), BAD_INPUT)
+    assert sentence.startswith("'priority' must be a whole number of 0 or more, got ")

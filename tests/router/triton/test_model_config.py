@@ -16,7 +16,7 @@ from router.bulk.pool import Bulk
 from router.triton.config_edges import add_model_config, model_config_methods
 from router.triton.model_config import as_json, model_config
 from serving.slice_specs import SliceSpec
-from serving.specs import BatchingSpec, Limits, ServedModel
+from serving.specs import BatchingSpec, Limits, Priorities, ServedModel
 from tests.router.fakes import IDENTITY, SIMPLE, FakeServing
 from tests.router.rpc_edge import Core, Edge
 
@@ -75,6 +75,12 @@ def test_batching_says_what_the_gateway_does() -> None:
     assert told["dynamic_batching"]["preferred_batch_size"] == [4]
     assert told["dynamic_batching"]["max_queue_delay_microseconds"] == 2_000
     assert told["parameters"]["batching_policy"] == {"string_value": "static"}
+
+
+def test_levels_of_priority_are_told_as_triton_tells_them() -> None:
+    config = configured(replace(SIMPLE, spec=replace(SIMPLE.spec, priorities=Priorities(4, 2))))
+    told = config["dynamic_batching"]
+    assert (int(told["priority_levels"]), int(told["default_priority_level"])) == (4, 2)
 
 
 def test_instances_are_the_slices_by_device() -> None:
