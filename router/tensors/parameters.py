@@ -64,7 +64,7 @@ def read(values: Mapping[str, object], model: ServedModel) -> RequestParameters:
     is not valid."""
     step, priority = read_step(values, model), 0
     if not values.keys() <= _READ:
-        read_here = READ if step is None else (*READ, *SEQUENCE)
+        read_here: tuple[str, ...] = READ if step is None else (*READ, *SEQUENCE)
         if model.spec.priorities is not None:
             read_here = (*read_here, PRIORITY)
             priority = _priority(values.get(PRIORITY, 0))
