@@ -6,6 +6,7 @@ core takes longer to wake than on a busy one: so do a gateway's client, and the 
 """
 
 import asyncio
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -93,11 +94,11 @@ class _Rpc(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpc carries no typ
 
 
 @contextmanager
-def empty_server(made: Made) -> Iterator[tuple[int, int]]:
-    """Yield the ports for REST and for gRPC of such a server, in a process of its own."""
+def empty_server(made: Made, cores: set[int]) -> Iterator[tuple[int, int]]:
+    """Yield the ports for REST and for gRPC of such a server, in a process of its own on these cores."""
     spawn = get_context("spawn")
     ours, theirs = spawn.Pipe()
-    process = spawn.Process(target=_serve, args=(theirs, made), daemon=True)
+    process = spawn.Process(target=_serve, args=(theirs, made, cores), daemon=True)
     process.start()
     try:
         yield ours.recv()
@@ -106,7 +107,9 @@ def empty_server(made: Made) -> Iterator[tuple[int, int]]:
         process.join()
 
 
-def _serve(ports: Connection, made: Made) -> None:
+def _serve(ports: Connection, made: Made, cores: set[int]) -> None:
+    os.sched_setaffinity(0, cores)
+
     async def serve() -> None:
         rest = await asyncio.get_running_loop().create_server(lambda: _Rest(made), "127.0.0.1", 0)
         rpc = grpc.aio.server()

@@ -3,14 +3,18 @@
 One client asks the cheap sample model `simple` over each dialect in turns, and reads `Server-Timing`. Then it
 asks a server that computes nothing and gives the same answers after as long. What is beyond that server's own
 time is the floor: the client's own work and the transport's, which no phase of a server can hold.
+The client has one core, and both servers have the others: on one core they would wake each other at once.
 
 python -m loadtests.phases [--requests 2000 --turns 5]
 """
 
 import argparse
+import os
 import re
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
 
@@ -79,12 +83,13 @@ def measure(gateway: Gateway, requests: int, turns: int) -> list[Dialect]:
     dialect."""
     found = [Dialect(name) for name in DIALECTS]
     with ExitStack() as opened:
+        others = opened.enter_context(_apart(gateway.pid))
         told = opened.enter_context(tritonclient.http.InferenceServerClient(f"127.0.0.1:{gateway.rest_port}"))
         clients = _clients(opened, (gateway.rest_port, gateway.rpc_port))
         _asked(clients[0], WARM_REQUESTS)
         hold_us = median(phases for _, phases in _asked(clients[0], WARM_REQUESTS))
         made = _answers(gateway, hold_us / 1e6)
-        empty = _clients(opened, opened.enter_context(empty_server(made)))
+        empty = _clients(opened, opened.enter_context(empty_server(made, others)))
         for _ in range(turns):
             for dialect, ask, ask_empty in zip(found, clients, empty, strict=True):
                 before_us = _success_us(told)
@@ -92,6 +97,21 @@ def measure(gateway: Gateway, requests: int, turns: int) -> list[Dialect]:
                 dialect.counted.append((_success_us(told) - before_us) / sum(client for client, _ in turn))
                 dialect.take(turn, _asked(ask_empty, requests))
     return found
+
+
+@contextmanager
+def _apart(pid: int) -> Iterator[set[int]]:
+    """Keep this process on one core and that one on the others, which this yields."""
+    cores = os.sched_getaffinity(0)
+    own = {min(cores)}
+    others = cores - own or own
+    os.sched_setaffinity(0, own)
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), others)
+    try:
+        yield others
+    finally:
+        os.sched_setaffinity(0, cores)
 
 
 def _clients(opened: ExitStack, ports: tuple[int, int]) -> list[Ask]:

@@ -27,7 +27,7 @@ from router.operations.drift import (
 from serving.control.control import Control
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.replicas import ReplicaStatus
-from serving.control.rollout import Progress, RolloutState
+from serving.control.rollout import RolloutState
 from serving.objectives import ReplicaSpec
 from serving.runtime.fleet import Fleet
 from serving.runtime.gateway import Gateway
@@ -87,9 +87,7 @@ def test_of_a_scaled_model_no_more_is_wanted_than_its_load_takes() -> None:
     scaled = replace(served(model_spec("digits")), slices=("a", "b"), replicas=ReplicaSpec())
     control = Control(slices, [scaled], {}, Limits(), lambda _spec: "cpu-here")
     control.tick(1_000_000, [])
-    fleet = SimpleNamespace(
-        control=control, progress=Progress(RolloutState.STEADY, 1, 1), pid=lambda _name: None
-    )
+    fleet = SimpleNamespace(control=control, movement=RolloutState.STEADY, pid=lambda _name: None)
     found = sight(cast(Fleet, fleet), cast(Gateway, SimpleNamespace(rates=dict)))
     assert found.wanted is not None
     assert [each.spec.name for each in found.wanted.slices] == ["a"]
