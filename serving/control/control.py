@@ -270,6 +270,7 @@ class Control:
         if record is None or replica is None or replica.status is not ReplicaStatus.LOADING:
             return self._then(now_us, [])
         record.heard_us = now_us
+        record.end_load(replica, now_us)
         replica.load_us, replica.memory_bytes, *held_us = cost
         replica.failures, replica.reason = 0, ""
         self._trials.loaded(replica.key, replica.load_us)
@@ -286,6 +287,7 @@ class Control:
         if record is None or replica is None:
             return self._then(now_us, [])
         record.heard_us = now_us
+        record.end_load(replica, now_us)
         commands: list[Command] = []
         if replica.status is ReplicaStatus.READY:  # it failed on its own sample
             commands.append(Unroute(slice_name, replica.model, replica.variant, reason))

@@ -66,9 +66,11 @@ class ObservedState:
         return record
 
     def remove(self, name: str) -> None:
-        """Forget a slice."""
+        """Forget a slice. Another share of its GPU may have waited for its room."""
         spec = self.slices.pop(name).spec
-        del self._by_device[spec.device][name]
+        there = self._by_device[spec.device]
+        del there[name]
+        self.touched.update(each.spec.name for each in there.values() if each.spec.part is not None)
         self.limited.pop(name, None)
         self.measured.pop(name, None)
         self._apart.get(spec.place, {}).pop(name, None)

@@ -108,7 +108,7 @@ class Reconciling:
             if steps[-1] or len(record.replicas) != count:
                 again.add(record.spec.name)
         steps.append(self._retire(outstanding.models))
-        steps.append(self._stop(names, now_us))
+        steps += self._stop(names, outstanding.models, now_us)
         for step in steps:
             commands += step
             observed.touched.update(each.slice for each in step if isinstance(each, _OF_SLICES))
@@ -215,7 +215,7 @@ class Reconciling:
         """Start the worker of a desired slice, or load the missing replicas there."""
         record = self._observed.enter(each.spec)
         if record.status is WorkerStatus.STOPPED and each.spec.domain not in self._observed.lost:
-            return [start(record, now_us)]
+            return [] if self._is_crowded(record) else [start(record, now_us)]
         self._enter(record, each, models)
         if record.status is not WorkerStatus.READY or each.spec.memory_bytes:
             return []
@@ -225,6 +225,13 @@ class Reconciling:
             one.waits_for = self._waits_for(record, one) if one.status is ReplicaStatus.ABSENT else ""
         absent = [one for one in found if one.status is ReplicaStatus.ABSENT and not one.waits_for]
         return [load(record, one, now_us) for one in absent]
+
+    def _is_crowded(self, record: SliceRecord) -> bool:
+        """Return whether a share of the same GPU is just leaving: it may have the place of this one."""
+        if record.spec.part is None:
+            return False
+        wanted, there = self._outstanding.wanted, self._observed.on_device(record.spec.device)
+        return any(_is_leaving(each) for each in there if each.spec.name not in wanted)
 
     def _enter(self, record: SliceRecord, each: DesiredSlice, models: Mapping[str, ServedModel]) -> None:
         """Make the records of the replicas that are new."""
@@ -310,23 +317,33 @@ class Reconciling:
                 commands.append(ForgetModel(name))
         return commands
 
-    def _stop(self, names: Iterable[str], now_us: int) -> list[Command]:
-        """End the workers of slices that are not desired and hold nothing."""
-        commands: list[Command] = []
-        wanted = self._outstanding.wanted
-        for record in self._observed.ordered(name for name in names if name not in wanted):
+    def _stop(
+        self, names: Iterable[str], models: Mapping[str, ServedModel], now_us: int
+    ) -> Iterator[list[Command]]:
+        """End the workers of slices that are not desired and hold nothing.
+
+        Start those that have waited for the room of a slice that is gone.
+        """
+        outstanding, observed = self._outstanding, self._observed
+        for record in observed.ordered(name for name in names if name not in outstanding.wanted):
             name = record.spec.name
             if record.replicas or record.status is WorkerStatus.STOPPING:
                 continue
             if record.status is WorkerStatus.READY:
-                commands.append(StopWorker(name))
+                yield [StopWorker(name)]
             elif record.status is WorkerStatus.STARTING:
-                commands.append(EndWorker(name, "it is not wanted any more"))
+                yield [EndWorker(name, "it is not wanted any more")]
             else:
-                self._observed.remove(name)
+                observed.remove(name)
+                waiting = outstanding.desired(observed.touched)
+                yield from [self._bring(each, models, now_us) for each in waiting]
                 continue
             record.status, record.heard_us = WorkerStatus.STOPPING, now_us
-        return commands
+
+
+def _is_leaving(record: SliceRecord) -> bool:
+    """Return whether a slice that is not desired waits for no other to take its batches."""
+    return not any(each.status is ReplicaStatus.READY for each in record.replicas.values())
 
 
 def _but_for_place(told: ServedModel, model: ServedModel) -> ServedModel:
@@ -371,7 +388,9 @@ def _begin(record: SliceRecord, now_us: int) -> None:
 def load(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> LoadReplica:
     """Return the command to load a replica."""
     _begin(record, now_us)
-    replica.status, replica.retry_us = ReplicaStatus.LOADING, NEVER_US
+    if not record.loading:
+        record.loading_us = now_us
+    replica.status, replica.asked_us, replica.retry_us = ReplicaStatus.LOADING, now_us, NEVER_US
     replica.freshness = Freshness.FRESH  # earlier findings went with the worker
     served = replica.served
     return LoadReplica(
@@ -382,6 +401,7 @@ def load(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> LoadReplic
 def unload(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> UnloadReplica:
     """Return the command to unload a replica."""
     _begin(record, now_us)
+    record.end_load(replica, now_us)
     replica.status = ReplicaStatus.UNLOADING
     return UnloadReplica(record.spec.name, replica.id)
 

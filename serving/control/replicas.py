@@ -35,6 +35,7 @@ class ReplicaStatus(StrEnum):
     UNLOADING = "unloading"
 
 
+_LOADING = ReplicaStatus.LOADING
 LOADED = (ReplicaStatus.READY, ReplicaStatus.STANDING, ReplicaStatus.MEASURING)
 """The statuses of a replica that holds memory and could take batches."""
 
@@ -58,6 +59,7 @@ class ReplicaRecord:
     status: ReplicaStatus = ReplicaStatus.ABSENT
     reason: str = ""
     load_us: int = 0
+    asked_us: int = 0  # when its last load was ordered
     loaded_us: int = 0  # when its last load ended
     memory_bytes: int = 0
     failures: int = 0
@@ -100,13 +102,20 @@ class SliceRecord:
     stuck: bool = False  # the controller ends it because it holds a batch for too long
     restarts: int = 0
     measuring: int = 0  # the replica being measured, 0: none
+    loading_us: int = 0  # since when no load is older than `loading`
     idle_ticks: int = 0
     number: int = 0
 
     @property
     def loading(self) -> int:
-        """The replica that is loading, 0 for none. Replicas load one after the other, in this order."""
-        return next((each.id for each in self.replicas.values() if each.status is ReplicaStatus.LOADING), 0)
+        """The replica with the oldest of the loads, 0 for none. A slow load lets others pass."""
+        there = ((each.asked_us, each.id) for each in self.replicas.values() if each.status is _LOADING)
+        return min(there, default=(0, 0))[1]
+
+    def end_load(self, replica: ReplicaRecord, now_us: int) -> None:
+        """Begin the time of the next load if that one was the oldest. Call this before its status changes."""
+        if replica.id == self.loading:
+            self.loading_us = now_us
 
     def by_key(self) -> dict[Key, ReplicaRecord]:
         """Return the replicas by key, of any status."""

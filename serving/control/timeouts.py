@@ -37,10 +37,11 @@ def overdue(record: SliceRecord, limits: Limits) -> tuple[str, int]:
         return f"it did not end within {startup_s:g} s", record.heard_us + patience_us
     if record.status is not WorkerStatus.READY:
         return "", NEVER_US
+    if (oldest := record.replicas.get(record.loading)) is not None:  # others may load beside it
+        what = f"{oldest.model} {oldest.variant}"
+        return f"{what} did not load within {startup_s:g} s", record.loading_us + patience_us
     for replica in record.replicas.values():
         what = f"{replica.model} {replica.variant}"
-        if replica.status is ReplicaStatus.LOADING:  # they load in this order
-            return f"{what} did not load within {startup_s:g} s", record.heard_us + patience_us
         if replica.status is ReplicaStatus.UNLOADING:
             return f"{what} was not unloaded within {startup_s:g} s", record.heard_us + patience_us
         if record.measuring == replica.id:

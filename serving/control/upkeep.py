@@ -40,7 +40,7 @@ class Upkeep:
             commands.append(start(record, now_us))
         reason, due_us = overdue(record, self._limits)
         if due_us <= now_us:
-            record.heard_us = now_us  # so that this command comes again only after as long a time
+            record.heard_us = record.loading_us = now_us  # this command comes again after as long a time
             commands.append(EndWorker(record.spec.name, reason))
         elif record.status is WorkerStatus.READY:
             for replica in record.replicas.values():

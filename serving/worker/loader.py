@@ -19,6 +19,7 @@ A nicer loader takes two to three times as long, and is worse where another proc
 waiting while it holds the interpreter, and the batches with it (300 ms instead of 60).
 """
 
+import errno
 import os
 import threading
 import traceback
@@ -223,12 +224,16 @@ class Loader:
             self._garbage.clear(gone.drop(), gone.freezes)
 
 
+_GONE = (errno.EPIPE, errno.ECONNRESET, errno.EBADF)
+"""The gateway is gone: the worker's loop finds its end of file, or has found it and closed the socket."""
+
+
 def _until_over(work: Callable[[_Job], None], job: _Job) -> None:
     """Run the job, and end this process if it fails: a worker that loads nothing any more is no worker."""
     try:
         work(job)
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the gateway is gone: the worker's loop finds its end of file
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.errno in _GONE:
+            return
         traceback.print_exc()
         os._exit(1)

@@ -60,6 +60,7 @@ class Process:
     keys: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     loads: deque[int] = field(default_factory=deque)
     unloads: deque[int] = field(default_factory=deque)
+    asked_us: dict[int, int] = field(default_factory=dict)  # when a load was told
     routed: dict[tuple[str, str], int] = field(default_factory=dict)
     measuring: Measure | None = None
 
@@ -275,7 +276,9 @@ class AnyHistory(RuleBasedStateMachine):
                 assert spec.device not in self.lost
                 self.processes[name] = Process(spec, self.now_us)
             case EndWorker(slice=name, reason=reason):
-                silent_us = self.now_us - self.processes[name].heard_us
+                process = self.processes[name]
+                asked_us = [process.asked_us[number] for number in process.loads if "load" in reason]
+                silent_us = self.now_us - min([process.heard_us, *asked_us])
                 assert "not wanted" in reason or silent_us >= PATIENCE_US, f"{command}: after {silent_us} us"
                 self.processes[name].ending = True
             case StopWorker(slice=name):
@@ -289,6 +292,7 @@ class AnyHistory(RuleBasedStateMachine):
                 self._load_first(process, key)
                 process.keys[command.replica] = key
                 process.loads.append(command.replica)
+                process.asked_us[command.replica] = self.now_us
             case UnloadReplica(slice=name, replica=number):
                 process = self._ready(name)
                 assert number in process.keys

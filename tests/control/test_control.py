@@ -205,6 +205,20 @@ def test_a_worker_that_hangs_in_a_load_is_ended_with_the_model_named() -> None:
     assert "m b did not load" in only(control.tick(due_us, ()), EndWorker)[0].reason
 
 
+def test_a_load_that_hangs_is_ended_while_others_load_beside_it() -> None:
+    control = control_of(served(model_spec(variants=("a", "b", "c"))))
+    control.start(0)
+    hung, *others = only(control.worker_ready("s", 10), LoadReplica)
+    due_us = 10 + int(LIMITS.startup_s * 1e6)
+    for now in range(20, due_us - BACKOFF_MAX_US, BACKOFF_MAX_US):
+        for each in others:
+            assert not only(control.replica_failed("s", each.replica, "no such file", now), EndWorker)
+        others = only(control.tick(now + BACKOFF_MAX_US, ()), LoadReplica)
+        assert len(others) == 2
+    (ended,) = only(control.tick(due_us, ()), EndWorker)
+    assert ended.reason.startswith(f"{hung.model} {hung.variant} did not load")
+
+
 def test_a_worker_that_hangs_in_its_first_measurement_is_ended_with_the_model_named() -> None:
     control = control_of(served(), known=False)
     assert only(bring_up(control), Measure)

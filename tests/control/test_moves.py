@@ -26,7 +26,7 @@ from serving.control.reconciling import LOAD_TRIES, START_TRIES
 from serving.control.rollout import RolloutState
 from serving.profile.curve import Profile
 from serving.profile.sweep import REFINED_COUNT
-from serving.slice_specs import SliceSpec
+from serving.slice_specs import Share, SliceSpec
 from serving.specs import Limits, ServedModel
 from serving.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
@@ -136,6 +136,18 @@ def test_a_slice_that_is_not_wanted_any_more_ends_once_it_is_empty() -> None:
     done = world.want(wanted([B], model("m", "b")))
     assert kinds(done)[-3:] == ["UnloadReplica", "StopWorker", "Withdraw"]
     assert list(world.control.slices) == ["b"]
+
+
+def test_a_share_of_a_gpu_starts_once_another_that_leaves_is_gone() -> None:
+    large, small = (
+        SliceSpec(name, (), device="cuda:0", part=Share.parse(share))
+        for name, share in (("g4", "mig:4g.40gb"), ("g3", "mig:3g.40gb"))
+    )
+    world = World([A, large], model("m", "a"), model("n", "a"))
+    control = world.control
+    assert only(control.want(wanted([A], model("m", "a"), model("n", "a")), 1), StopWorker)
+    assert not only(control.want(wanted([A, small], model("m", "a"), model("n", "a")), 2), StartWorker)
+    assert only(control.worker_lost("g4", "exited with 0", 3), StartWorker) == [StartWorker("g3")]
 
 
 def test_a_slice_of_another_share_is_another_slice_that_is_made_before_the_old_one_goes() -> None:

@@ -53,6 +53,7 @@ class Held:
     key: tuple[str, str, str]
     loaded: bool = False
     leaving: bool = False
+    asked_us: int = 0  # when it was told to load
 
 
 @dataclass
@@ -157,7 +158,9 @@ class Watch(ControlledSimulation):
                 assert not self.workers[name].stopping
                 self.workers[name].stopping = True
             case EndWorker(slice=name, reason=reason):
-                silent_us = self.now_us - self.workers[name].heard_us
+                worker = self.workers[name]
+                asked_us = [each.asked_us for each in worker.held.values() if not each.loaded]
+                silent_us = self.now_us - min([worker.heard_us, *(asked_us if "load" in reason else ())])
                 due = reason == "it stalls" or "not wanted" in reason or silent_us >= PATIENCE_US
                 assert due, f"{command}: after {silent_us} us"
             case LoadReplica() | UnloadReplica() | Measure():
@@ -195,7 +198,7 @@ class Watch(ControlledSimulation):
             key = (command.model, command.variant, command.revision)
             assert held is None, f"{command}"
             assert all(each.key != key or each.leaving for each in worker.held.values()), f"twice: {command}"
-            worker.held[command.replica] = Held(key)
+            worker.held[command.replica] = Held(key, asked_us=self.now_us)
             return
         assert held is not None, f"{command}"
         assert not held.leaving, f"{command}"
