@@ -130,6 +130,9 @@ class Running:
     def stop(self) -> None:
         self.run(self.server.drain(0.5))
         self.run(self.bulk.close())
+        if self._gate is not None:
+            self.loop.call_soon_threadsafe(self._gate.close)
+        self.settle()  # a handshake's socket closes a turn later
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
