@@ -131,7 +131,7 @@ def test_a_socket_is_there_while_the_gateway_is(tmp_path: Path) -> None:
         assert door.exists()
 
         door.unlink()  # somebody tidies up
-        await_true(door.exists, gateway)
+        await_true(lambda: takes_connections(door), gateway)
         assert PlacementClient(gateway.admin).read()["by"] == "file"
         assert 'penstock_edge_restarts_total{edge="admin"} 1\n' in gateway.read_metrics()
         gateway.process.kill()
@@ -144,6 +144,12 @@ def test_a_socket_is_there_while_the_gateway_is(tmp_path: Path) -> None:
     assert PlacementClient(again.admin).read()["by"] == "file"
     assert again.stop() == 0, again.output
     assert not door.exists()
+
+
+def takes_connections(path: Path) -> bool:
+    """Whether a server listens there: its socket has a name a moment before."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        return connection.connect_ex(str(path)) == 0
 
 
 def ask(path: Path, request: bytes) -> bytes:
