@@ -29,7 +29,7 @@ from loadtests.wire import ask, post
 
 NAME = "tiny"
 COLUMNS = 16
-ROWS = 64  # of the largest batch, in all servers
+ROWS = 64  # of the largest batch
 SLO_MS = 1000  # nothing is refused: this is about cost
 AIM = 1.5  # times the better of the others
 CODE = """\
@@ -113,7 +113,7 @@ def questions() -> tuple[Question, Question]:
 
 
 @contextmanager
-def mosec(venv: Path, folder: Path) -> Iterator[Gateway]:
+def mosec(venv: Path, folder: Path, rows: int) -> Iterator[Gateway]:
     """Yield mosec with the model in `folder`. `venv`: the environment with mosec."""
     (port,) = free_ports(1)
     program = Path(__file__).with_name("mosec_app.py")
@@ -127,7 +127,7 @@ def mosec(venv: Path, folder: Path) -> Iterator[Gateway]:
         "--timeout",
         "60000",
     ]
-    environment = {"TINY_MODEL": str(folder), "TINY_ROWS": str(ROWS)}
+    environment = {"TINY_MODEL": str(folder), "TINY_ROWS": str(rows)}
     with running(command, f"http://127.0.0.1:{port}/metrics", **environment) as pid:
         yield Gateway("127.0.0.1", port, pid)
 
@@ -161,8 +161,9 @@ def _subjects(opened: ExitStack, asked: argparse.Namespace, place: Path) -> Iter
     if asked.triton:
         tuning = Tuning(ROWS, SLO_MS * 1000, (COLUMNS, COLUMNS))
         yield Subject("Triton", opened.enter_context(triton(asked.triton, folder, tuning, None)), binary)
-    if asked.mosec:
-        yield Subject("mosec", opened.enter_context(mosec(asked.mosec, folder)), bare)
+    for rows in asked.mosec_rows if asked.mosec else ():
+        server = opened.enter_context(mosec(asked.mosec, folder, rows))
+        yield Subject(f"mosec, {rows} rows", server, bare)
 
 
 def _measure(asked: argparse.Namespace, subjects: Sequence[Subject], place: Path) -> None:
@@ -205,6 +206,13 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--triton", type=Path, help="a folder that nvidia-pytriton was installed to")
     parser.add_argument("--mosec", type=Path, help="a venv with mosec and numpy")
+    parser.add_argument(
+        "--mosec-rows",
+        type=int,
+        nargs="+",
+        default=[16, 64],
+        help="of its largest batch: it waits 1 ms for one that is not full",
+    )
     parser.add_argument("--connections", type=int, nargs="+", default=[32, 128])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=4, help="of each run")
