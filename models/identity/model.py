@@ -28,5 +28,5 @@ class Model:
 
 
 def load(artifact: Path | None, options: Mapping[str, Scalar]) -> Model:
-    """Return the model needs neither artifact nor options."""
+    """Return the model, which needs neither artifact nor options."""
     return Model()

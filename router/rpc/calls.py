@@ -381,7 +381,7 @@ def ending(reply: Reply, due_us: int = 0) -> Ending:
 
 
 def reply_of(error: RequestError) -> Reply:
-    """Return the same, as the core would say it."""
+    """Return the reply with which the core would say the same."""
     reply = Reply(error.outcome, error.message)
     reply.retry_us = error.retry_us
     return reply

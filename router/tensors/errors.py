@@ -24,7 +24,7 @@ class RequestError(Exception):
 
 
 def bad_input(message: str) -> RequestError:
-    """Return the request contradicts the protocol or the model's spec."""
+    """Return the error that a request contradicts the protocol or the spec of its model."""
     return RequestError(BAD_INPUT, message)
 
 
