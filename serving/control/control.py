@@ -302,6 +302,7 @@ class Control:
         commands: list[Command] = []
         if record is not None and replica is not None:
             record.heard_us = now_us
+            record.end_load(replica, now_us)
             if record.measuring == replica_id:
                 record.measuring = 0
             del record.replicas[replica_id]
@@ -495,5 +496,5 @@ class Control:
         record.reason, record.since_us, record.retry_us, record.measuring = reason, now_us, NEVER_US, 0
         record.stuck = False
         for replica in record.replicas.values():
-            replica.status, replica.retry_us = ReplicaStatus.ABSENT, NEVER_US
+            replica.status, replica.retry_us, replica.load_order = ReplicaStatus.ABSENT, NEVER_US, 0
         return self._residing.lost(record, now_us)

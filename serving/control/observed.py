@@ -66,11 +66,9 @@ class ObservedState:
         return record
 
     def remove(self, name: str) -> None:
-        """Forget a slice. Another share of its GPU may have waited for its room."""
+        """Forget a slice."""
         spec = self.slices.pop(name).spec
-        there = self._by_device[spec.device]
-        del there[name]
-        self.touched.update(each.spec.name for each in there.values() if each.spec.part is not None)
+        del self._by_device[spec.device][name]
         self.limited.pop(name, None)
         self.measured.pop(name, None)
         self._apart.get(spec.place, {}).pop(name, None)

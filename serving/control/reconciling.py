@@ -76,6 +76,7 @@ class Reconciling:
         self._slices = observed.slices
         self._outstanding = Outstanding(observed.slices, self._is_given_up)
         self._changed = set[str]()
+        self._crowded = set[str]()  # new shares of GPUs on which another share is just leaving
 
     def expect(self, first: DesiredState) -> None:
         """Make the records of all desired replicas, before any command."""
@@ -92,7 +93,7 @@ class Reconciling:
         outstanding.take(current)
         commands = self._serve(outstanding.models)
         full = outstanding.is_fresh() or bool(commands)
-        names = outstanding.all() if full else observed.touched.union(observed.limited)
+        names = outstanding.all() if full else observed.touched.union(observed.limited, self._crowded)
         observed.touched = {*names} if full else set()
         desired = outstanding.desired(names)
         steps = [self._bring(each, outstanding.models, now_us) for each in desired]
@@ -108,7 +109,9 @@ class Reconciling:
             if steps[-1] or len(record.replicas) != count:
                 again.add(record.spec.name)
         steps.append(self._retire(outstanding.models))
-        steps += self._stop(names, outstanding.models, now_us)
+        steps.append(self._stop(names, now_us))
+        waiting = outstanding.desired(self._crowded)  # room may be there now
+        steps += [self._bring(each, outstanding.models, now_us) for each in waiting]
         for step in steps:
             commands += step
             observed.touched.update(each.slice for each in step if isinstance(each, _OF_SLICES))
@@ -214,8 +217,12 @@ class Reconciling:
     def _bring(self, each: DesiredSlice, models: Mapping[str, ServedModel], now_us: int) -> list[Command]:
         """Start the worker of a desired slice, or load the missing replicas there."""
         record = self._observed.enter(each.spec)
+        self._crowded.discard(each.spec.name)
         if record.status is WorkerStatus.STOPPED and each.spec.domain not in self._observed.lost:
-            return [] if self._is_crowded(record) else [start(record, now_us)]
+            if self._is_crowded(record):
+                self._crowded.add(each.spec.name)
+                return []
+            return [start(record, now_us)]
         self._enter(record, each, models)
         if record.status is not WorkerStatus.READY or each.spec.memory_bytes:
             return []
@@ -317,28 +324,23 @@ class Reconciling:
                 commands.append(ForgetModel(name))
         return commands
 
-    def _stop(
-        self, names: Iterable[str], models: Mapping[str, ServedModel], now_us: int
-    ) -> Iterator[list[Command]]:
-        """End the workers of slices that are not desired and hold nothing.
-
-        Start those that have waited for the room of a slice that is gone.
-        """
-        outstanding, observed = self._outstanding, self._observed
-        for record in observed.ordered(name for name in names if name not in outstanding.wanted):
+    def _stop(self, names: Iterable[str], now_us: int) -> list[Command]:
+        """End the workers of slices that are not desired and hold nothing."""
+        commands: list[Command] = []
+        wanted = self._outstanding.wanted
+        for record in self._observed.ordered(name for name in names if name not in wanted):
             name = record.spec.name
             if record.replicas or record.status is WorkerStatus.STOPPING:
                 continue
             if record.status is WorkerStatus.READY:
-                yield [StopWorker(name)]
+                commands.append(StopWorker(name))
             elif record.status is WorkerStatus.STARTING:
-                yield [EndWorker(name, "it is not wanted any more")]
+                commands.append(EndWorker(name, "it is not wanted any more"))
             else:
-                observed.remove(name)
-                waiting = outstanding.desired(observed.touched)
-                yield from [self._bring(each, models, now_us) for each in waiting]
+                self._observed.remove(name)
                 continue
             record.status, record.heard_us = WorkerStatus.STOPPING, now_us
+        return commands
 
 
 def _is_leaving(record: SliceRecord) -> bool:
@@ -388,9 +390,8 @@ def _begin(record: SliceRecord, now_us: int) -> None:
 def load(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> LoadReplica:
     """Return the command to load a replica."""
     _begin(record, now_us)
-    if not record.loading:
-        record.loading_us = now_us
-    replica.status, replica.asked_us, replica.retry_us = ReplicaStatus.LOADING, now_us, NEVER_US
+    record.begin_load(replica, now_us)
+    replica.status, replica.retry_us = ReplicaStatus.LOADING, NEVER_US
     replica.freshness = Freshness.FRESH  # earlier findings went with the worker
     served = replica.served
     return LoadReplica(
@@ -401,7 +402,6 @@ def load(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> LoadReplic
 def unload(record: SliceRecord, replica: ReplicaRecord, now_us: int) -> UnloadReplica:
     """Return the command to unload a replica."""
     _begin(record, now_us)
-    record.end_load(replica, now_us)
     replica.status = ReplicaStatus.UNLOADING
     return UnloadReplica(record.spec.name, replica.id)
 

@@ -35,7 +35,6 @@ class ReplicaStatus(StrEnum):
     UNLOADING = "unloading"
 
 
-_LOADING = ReplicaStatus.LOADING
 LOADED = (ReplicaStatus.READY, ReplicaStatus.STANDING, ReplicaStatus.MEASURING)
 """The statuses of a replica that holds memory and could take batches."""
 
@@ -59,7 +58,7 @@ class ReplicaRecord:
     status: ReplicaStatus = ReplicaStatus.ABSENT
     reason: str = ""
     load_us: int = 0
-    asked_us: int = 0  # when its last load was ordered
+    load_order: int = 0  # among its worker's loads; 0: the worker has answered all loads of it
     loaded_us: int = 0  # when its last load ended
     memory_bytes: int = 0
     failures: int = 0
@@ -102,20 +101,37 @@ class SliceRecord:
     stuck: bool = False  # the controller ends it because it holds a batch for too long
     restarts: int = 0
     measuring: int = 0  # the replica being measured, 0: none
-    loading_us: int = 0  # since when no load is older than `loading`
+    load_count: int = 0  # orders for loads so far
+    loading_us: int = 0  # since when `oldest_load` is the oldest
     idle_ticks: int = 0
     number: int = 0
 
     @property
     def loading(self) -> int:
-        """The replica with the oldest of the loads, 0 for none. A slow load lets others pass."""
-        there = ((each.asked_us, each.id) for each in self.replicas.values() if each.status is _LOADING)
-        return min(there, default=(0, 0))[1]
+        """The replica that is loading, 0 for none. Replicas load one after the other, in this order."""
+        return next((each.id for each in self.replicas.values() if each.status is ReplicaStatus.LOADING), 0)
+
+    @property
+    def oldest_load(self) -> ReplicaRecord | None:
+        """The first of the loads that the worker has not answered, also of a replica that goes again.
+
+        The worker begins its loads in this order; a slow one lets the next begin beside it.
+        """
+        there = (each for each in self.replicas.values() if each.load_order)
+        return min(there, key=lambda each: each.load_order, default=None)
+
+    def begin_load(self, replica: ReplicaRecord, now_us: int) -> None:
+        """Note that the worker got the order for a load."""
+        if self.oldest_load is None:
+            self.loading_us = now_us
+        self.load_count += 1
+        replica.load_order = self.load_count
 
     def end_load(self, replica: ReplicaRecord, now_us: int) -> None:
-        """Begin the time of the next load if that one was the oldest. Call this before its status changes."""
-        if replica.id == self.loading:
+        """Note that the worker has answered a load, if one was under way."""
+        if replica is self.oldest_load:
             self.loading_us = now_us
+        replica.load_order = 0
 
     def by_key(self) -> dict[Key, ReplicaRecord]:
         """Return the replicas by key, of any status."""

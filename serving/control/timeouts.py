@@ -37,7 +37,7 @@ def overdue(record: SliceRecord, limits: Limits) -> tuple[str, int]:
         return f"it did not end within {startup_s:g} s", record.heard_us + patience_us
     if record.status is not WorkerStatus.READY:
         return "", NEVER_US
-    if (oldest := record.replicas.get(record.loading)) is not None:  # others may load beside it
+    if (oldest := record.oldest_load) is not None:  # its time: the worker says more of others meanwhile
         what = f"{oldest.model} {oldest.variant}"
         return f"{what} did not load within {startup_s:g} s", record.loading_us + patience_us
     for replica in record.replicas.values():

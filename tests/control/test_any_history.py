@@ -60,9 +60,14 @@ class Process:
     keys: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     loads: deque[int] = field(default_factory=deque)
     unloads: deque[int] = field(default_factory=deque)
-    asked_us: dict[int, int] = field(default_factory=dict)  # when a load was told
+    turn_us: int = 0  # when the first of `loads` became the first
     routed: dict[tuple[str, str], int] = field(default_factory=dict)
     measuring: Measure | None = None
+
+    def next_load(self, now_us: int) -> int:
+        """The load that ends now; the one behind it is the first from now on."""
+        self.turn_us = now_us
+        return self.loads.popleft()
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -118,7 +123,7 @@ class AnyHistory(RuleBasedStateMachine):
     def replica_failed(self, data: st.DataObject) -> None:
         def fail(name: str) -> None:
             process = self.heard(name)
-            number = process.loads.popleft()
+            number = process.next_load(self.now_us)
             if number in process.unloads:
                 self._unloaded(name, number)
             else:
@@ -221,7 +226,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     def _load(self, name: str) -> None:
         process = self.heard(name)
-        number = process.loads.popleft()
+        number = process.next_load(self.now_us)
         if number in process.unloads:
             self._unloaded(name, number)
         else:
@@ -277,8 +282,8 @@ class AnyHistory(RuleBasedStateMachine):
                 self.processes[name] = Process(spec, self.now_us)
             case EndWorker(slice=name, reason=reason):
                 process = self.processes[name]
-                asked_us = [process.asked_us[number] for number in process.loads if "load" in reason]
-                silent_us = self.now_us - min([process.heard_us, *asked_us])
+                turn_us = process.turn_us if process.loads and "load" in reason else process.heard_us
+                silent_us = self.now_us - min(process.heard_us, turn_us)
                 assert "not wanted" in reason or silent_us >= PATIENCE_US, f"{command}: after {silent_us} us"
                 self.processes[name].ending = True
             case StopWorker(slice=name):
@@ -291,8 +296,9 @@ class AnyHistory(RuleBasedStateMachine):
                 assert key not in there
                 self._load_first(process, key)
                 process.keys[command.replica] = key
+                if not process.loads:
+                    process.turn_us = self.now_us
                 process.loads.append(command.replica)
-                process.asked_us[command.replica] = self.now_us
             case UnloadReplica(slice=name, replica=number):
                 process = self._ready(name)
                 assert number in process.keys

@@ -19,6 +19,7 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
+from serving.control.desired import DesiredState
 from serving.control.measuring import LOAD_PATIENCE_US
 from serving.control.replicas import ReplicaStatus, WorkerStatus
 from serving.control.timeouts import ANSWERED_US, BACKOFF_MAX_US, HEALTHY_US, backoff_us
@@ -217,6 +218,20 @@ def test_a_load_that_hangs_is_ended_while_others_load_beside_it() -> None:
         assert len(others) == 2
     (ended,) = only(control.tick(due_us, ()), EndWorker)
     assert ended.reason.startswith(f"{hung.model} {hung.variant} did not load")
+
+
+def test_a_load_has_its_own_time_behind_one_that_was_given_up() -> None:
+    patience_us = int(LIMITS.startup_s * 1e6)
+    first, second = (served(model_spec(name)) for name in "mn")
+    control = control_of(first)
+    control.start(0)
+    (load,) = only(control.worker_ready("s", 10), LoadReplica)
+    spec = control.slices["s"].spec
+    assert only(control.want(DesiredState.of([spec], [second]), 20), LoadReplica)
+    ended_us = 10 + patience_us - 1
+    control.replica_unloaded("s", load.replica, ended_us)  # it had been loading until then
+    assert not only(control.tick(ended_us + patience_us - 1, ()), EndWorker)
+    assert only(control.tick(ended_us + patience_us, ()), EndWorker)
 
 
 def test_a_worker_that_hangs_in_its_first_measurement_is_ended_with_the_model_named() -> None:

@@ -53,7 +53,7 @@ class Held:
     key: tuple[str, str, str]
     loaded: bool = False
     leaving: bool = False
-    asked_us: int = 0  # when it was told to load
+    turn_us: int = 0  # when it was told to load, or one that was told before had loaded
 
 
 @dataclass
@@ -134,6 +134,10 @@ class Watch(ControlledSimulation):
             if event != "replica_unloaded":
                 key = (name, *worker.held[number].key)
                 self.mishaps[key] = self.mishaps[key] + 1 if event == "replica_failed" else 0
+            if not worker.held[number].loaded:
+                waiting = [*worker.held][[*worker.held].index(number) :]  # in the order of the orders
+                for each in waiting:
+                    worker.held[each].turn_us = self.now_us
             if event == "replica_loaded":
                 worker.held[number].loaded = True
             else:
@@ -159,8 +163,8 @@ class Watch(ControlledSimulation):
                 self.workers[name].stopping = True
             case EndWorker(slice=name, reason=reason):
                 worker = self.workers[name]
-                asked_us = [each.asked_us for each in worker.held.values() if not each.loaded]
-                silent_us = self.now_us - min([worker.heard_us, *(asked_us if "load" in reason else ())])
+                turns_us = [each.turn_us for each in worker.held.values() if not each.loaded]
+                silent_us = self.now_us - min([worker.heard_us, *(turns_us if "load" in reason else ())])
                 due = reason == "it stalls" or "not wanted" in reason or silent_us >= PATIENCE_US
                 assert due, f"{command}: after {silent_us} us"
             case LoadReplica() | UnloadReplica() | Measure():
@@ -198,7 +202,7 @@ class Watch(ControlledSimulation):
             key = (command.model, command.variant, command.revision)
             assert held is None, f"{command}"
             assert all(each.key != key or each.leaving for each in worker.held.values()), f"twice: {command}"
-            worker.held[command.replica] = Held(key, asked_us=self.now_us)
+            worker.held[command.replica] = Held(key, turn_us=self.now_us)
             return
         assert held is not None, f"{command}"
         assert not held.leaving, f"{command}"

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from serving.vocabulary import COMPLETED, NO_REPLICA, NOT_LOADED, UNKNOWN_MODEL, Outcome
+from serving.vocabulary import COMPLETED, NO_REPLICA, UNKNOWN_MODEL, Outcome
 from tests.seeds import parts, seeds
 from tests.simulation.controlled_watch import Watch
 from tests.simulation.controlled_worlds import END_US, Asked, Residing, Simple, Solved
@@ -68,7 +68,7 @@ def test_what_is_accepted_is_answered_in_time_whatever_is_wanted_in_between() ->
         late = [each for each in world.requests.ended if each.outcome is COMPLETED and each.late_us > 0]
         assert not late
         outcomes.update(each.outcome for each in world.requests.ended)
-    assert outcomes.keys() <= {COMPLETED, NO_REPLICA, NOT_LOADED, UNKNOWN_MODEL}
+    assert outcomes.keys() <= {COMPLETED, NO_REPLICA, UNKNOWN_MODEL}
     assert outcomes[COMPLETED] > 250 * len(played)
 
 
