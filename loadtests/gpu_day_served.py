@@ -27,6 +27,7 @@ KILLED_AT = 0.3
 """After that part of a load."""
 PATIENT_MS = 2000
 TOO_FAST = "are too many requests"
+SLICE_COUNT = 2
 BACK_S = 60.0
 
 
@@ -93,7 +94,7 @@ def killed(site: Site) -> Outcome:
     """Kill a worker under MPS under load: each request ends once, and the worker comes back."""
     with served(_settings(site)) as gateway:
         killed_s = KILLED_AT * site.seconds
-        name, pid = _slices(gateway)[0]
+        name, pid = _first_slice(gateway)
         timer = threading.Timer(killed_s, os.kill, (pid, signal.SIGKILL))
         begun = time.monotonic()
         timer.start()
@@ -133,7 +134,7 @@ def _settings(site: Site) -> Mapping[str, object]:
         del each["slices"]
     return {
         "server": {"host": "127.0.0.1"},
-        "slices": [{"name": "half", "device": site.device, "share": "mps:50", "count": 2}],
+        "slices": [{"name": "half", "device": site.device, "share": "mps:50", "count": SLICE_COUNT}],
         "models": entries,
         "profiles": {"folder": str(site.folder / "profiles")},
         "cache": False,
@@ -161,6 +162,14 @@ def _slices(gateway: Gateway) -> list[tuple[str, int]]:
     with urlopen(f"http://{gateway.host}:{gateway.rest_port}/v2/status", timeout=10) as answer:
         found: dict[str, Any] = json.load(answer)
     return [(each["name"], each["pid"]) for each in found["slices"] if each["pid"]]
+
+
+def _first_slice(gateway: Gateway) -> tuple[str, int]:
+    """Return the first slice once every slice has a worker: the gateway is ready with one of them."""
+    end = time.monotonic() + BACK_S
+    while len(found := _slices(gateway)) < SLICE_COUNT and time.monotonic() < end:
+        time.sleep(0.1)
+    return found[0]
 
 
 def _watch(gateway: Gateway, name: str, before: int, back: list[float]) -> None:

@@ -51,9 +51,16 @@ def checked(
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("part", parts(1000, size=100))
 def test_every_state_of_a_thousand_transitions_keeps_all_promises(part: range) -> None:
-    ways = Counter(checked(*pair(Random(seed)), in_flight=1 + seed % 2) for seed in part)
-    assert ways["refused"] < 0.3 * len(part)  # 12 % in the mean: fleets of one to six devices, often full
-    assert ways["stood in"] > 0.03 * len(part)  # 15 % in the mean
+    for seed in part:
+        checked(*pair(Random(seed)), in_flight=1 + seed % 2)
+
+
+@pytest.mark.slow
+def test_few_transitions_are_refused_and_some_stand_in() -> None:
+    """Of fixed ones: of a hundred others, 12 are refused and 15 stand in only in the mean."""
+    ways = Counter(checked(*pair(Random(seed)), in_flight=1 + seed % 2) for seed in range(500))
+    assert ways["refused"] < 0.15 * 500  # fleets of one to six devices, often full
+    assert ways["stood in"] > 0.1 * 500
 
 
 @settings(max_examples=40)
