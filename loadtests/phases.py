@@ -11,10 +11,8 @@ python -m loadtests.phases [--requests 2000 --turns 5]
 import argparse
 import os
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from time import perf_counter_ns
 
@@ -24,6 +22,7 @@ import tritonclient.http
 from loadtests.dialects import DIALECTS, MODEL, Ask, binary_request, json_request, message, stub
 from loadtests.empty_server import Made, empty_server
 from loadtests.gateway import Gateway, model_entry, started
+from loadtests.processes import pin, undisturbed
 from loadtests.wire import ask as ask_once
 
 SLO_MS = 10_000  # no stall of the machine has a request refused
@@ -83,7 +82,10 @@ def measure(gateway: Gateway, requests: int, turns: int) -> list[Dialect]:
     dialect."""
     found = [Dialect(name) for name in DIALECTS]
     with ExitStack() as opened:
-        others = opened.enter_context(_apart(gateway.pid))
+        cores = os.sched_getaffinity(0)
+        others = cores - {min(cores)} or cores
+        opened.enter_context(undisturbed(min(cores), realtime=False))
+        pin(gateway.pid, others)
         told = opened.enter_context(tritonclient.http.InferenceServerClient(f"127.0.0.1:{gateway.rest_port}"))
         clients = _clients(opened, (gateway.rest_port, gateway.rpc_port))
         _asked(clients[0], WARM_REQUESTS)
@@ -97,21 +99,6 @@ def measure(gateway: Gateway, requests: int, turns: int) -> list[Dialect]:
                 dialect.counted.append((_success_us(told) - before_us) / sum(client for client, _ in turn))
                 dialect.take(turn, _asked(ask_empty, requests))
     return found
-
-
-@contextmanager
-def _apart(pid: int) -> Iterator[set[int]]:
-    """Keep this process on one core and that one on the others, which this yields."""
-    cores = os.sched_getaffinity(0)
-    own = {min(cores)}
-    others = cores - own or own
-    os.sched_setaffinity(0, own)
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(thread.name), others)
-    try:
-        yield others
-    finally:
-        os.sched_setaffinity(0, cores)
 
 
 def _clients(opened: ExitStack, ports: tuple[int, int]) -> list[Ask]:

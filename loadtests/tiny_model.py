@@ -9,11 +9,10 @@ the same cores, and the servers take turns round by round. All rows of a batch c
 """
 
 import argparse
-import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +22,10 @@ import numpy as np
 
 from loadtests import wrk
 from loadtests.gateway import Gateway, free_ports, running, started
+from loadtests.payloads import Contents, Question, Target, make_questions
 from loadtests.processes import tree_us
 from loadtests.triton.server import Tuning, triton
-from loadtests.wire import ask, post
+from loadtests.wire import ask
 
 NAME = "tiny"
 COLUMNS = 16
@@ -56,22 +56,6 @@ slo_ms: {SLO_MS}
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """A request, and the row that its answer ends with."""
-
-    path: str
-    headers: Mapping[str, str]
-    body: bytes
-    row: bytes
-
-    def check(self, server: Gateway) -> None:
-        """Raise ValueError if the server answers wrongly."""
-        answer = ask(server, post(self.path, self.body, self.headers))
-        if answer.status != 200 or not answer.body.endswith(self.row):
-            raise ValueError(f"{self.path}: {answer.status} {answer.body[:200]!r}")
-
-
 @dataclass(slots=True)
 class Subject:
     """A server and what it showed, by connections: requests a second, and CPU of all its processes."""
@@ -82,6 +66,12 @@ class Subject:
     rps: dict[int, list[float]] = field(default_factory=dict)
     cpu_us: dict[int, list[float]] = field(default_factory=dict)
     errors: int = 0
+
+    def check(self) -> None:
+        """Raise ValueError if the server answers wrongly."""
+        answer, row = ask(self.server, self.question.request), _row(self.question)
+        if answer.status != 200 or not answer.body.endswith((row + row).tobytes()):
+            raise ValueError(f"{self.name}: {answer.status} {answer.body[:200]!r}")
 
     def measure(self, load: wrk.Wrk) -> None:
         """Play one round."""
@@ -95,21 +85,15 @@ class Subject:
 
 def questions() -> tuple[Question, Question]:
     """Return the request in Open Inference Protocol, and as bare bytes for mosec."""
-    row = np.arange(COLUMNS, dtype=np.float32)
-    data, doubled = row.tobytes(), (row + row).tobytes()
-    tensor = {"name": "INPUT", "shape": [1, COLUMNS], "datatype": "FP32"}
-    binary = {**tensor, "parameters": {"binary_data_size": len(data)}}
-    asked = {"inputs": [binary], "parameters": {"binary_data_output": True}}
-    header = json.dumps(asked, separators=(",", ":"))
-    headers = {
-        "Content-Type": "application/octet-stream",
-        "Inference-Header-Content-Length": str(len(header)),
-    }
-    path = f"/v2/models/{NAME}/infer"
-    return (
-        Question(path, headers, header.encode() + data, doubled),
-        Question("/inference", {"Content-Type": "application/octet-stream"}, data, doubled),
+    inputs = [{"name": "INPUT", "datatype": "FP32", "shape": [-1, COLUMNS]}]
+    (binary,) = make_questions(Target(NAME), {"inputs": inputs}, Contents(distinct=1))
+    return binary, Question(
+        "/inference", {"Content-Type": "application/octet-stream"}, _row(binary).tobytes()
     )
+
+
+def _row(question: Question) -> np.ndarray:
+    return np.frombuffer(question.body[-4 * COLUMNS :], "<f4")
 
 
 @contextmanager
@@ -169,7 +153,7 @@ def _subjects(opened: ExitStack, asked: argparse.Namespace, place: Path) -> Iter
 def _measure(asked: argparse.Namespace, subjects: Sequence[Subject], place: Path) -> None:
     cores, scripts = os.sched_getaffinity(0), {}
     for each in subjects:
-        each.question.check(each.server)
+        each.check()
         home = place / f"wrk-{each.name}"
         home.mkdir()
         question = each.question
@@ -180,7 +164,7 @@ def _measure(asked: argparse.Namespace, subjects: Sequence[Subject], place: Path
             for connections in asked.connections:
                 each.measure(wrk.Wrk(scripts[each.name], connections, asked.seconds, cores))
     for each in subjects:
-        each.question.check(each.server)
+        each.check()
 
 
 def _report(asked: argparse.Namespace, subjects: Sequence[Subject]) -> None:

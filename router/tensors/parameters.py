@@ -116,8 +116,7 @@ def _spelled(text: str, spec: ParameterSpec) -> object:
 def _priority(value: object) -> int:
     """Return a level, which Triton's clients send as a number or as text. One that is no level of the model
     is the default, as in Triton."""
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX:
-        value = int(value)
+    value = _counted(value)
     if type(value) is not int or value < 0:
         raise bad_input(f"'{PRIORITY}' must be a whole number of 0 or more, got {quoted(value)}")
     return value
@@ -145,13 +144,19 @@ def _stated(values: Mapping[str, object]) -> Stated:
 
 def _timeout_us(value: object) -> int | None:
     """Return the timeout in us; 0 means that there is none, as Triton's clients mean it."""
-    spelled = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX
-    whole = type(value) is int or (isinstance(value, float) and value.is_integer())
-    number = int(value) if spelled or whole else -1  # type: ignore[call-overload]  # one of the three
+    counted = _counted(value)
+    whole = type(counted) is int or (isinstance(counted, float) and counted.is_integer())
+    number = int(counted) if whole else -1  # type: ignore[call-overload]  # one of the two
     if number < 0:
         said = "a whole number of microseconds, 0 for none"
         raise bad_input(f"parameter 'timeout' must be {said}, got {quoted(value)}")
     return min(number, LONGEST_US) or None
+
+
+def _counted(value: object) -> object:
+    """Return the number that a text of digits spells, and any other value as it is."""
+    spelled = isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX
+    return int(value) if spelled else value  # type: ignore[call-overload]  # a text
 
 
 def _variant(value: object, model: ServedModel) -> str:

@@ -64,6 +64,12 @@ class Process:
     routed: dict[tuple[str, str], int] = field(default_factory=dict)
     measuring: Measure | None = None
 
+    def order_load(self, number: int, now_us: int) -> None:
+        """A load behind those that were told before."""
+        if not self.loads:
+            self.turn_us = now_us
+        self.loads.append(number)
+
     def next_load(self, now_us: int) -> int:
         """The load that ends now; the one behind it is the first from now on."""
         self.turn_us = now_us
@@ -285,7 +291,7 @@ class AnyHistory(RuleBasedStateMachine):
                 turn_us = process.turn_us if process.loads and "load" in reason else process.heard_us
                 silent_us = self.now_us - min(process.heard_us, turn_us)
                 assert "not wanted" in reason or silent_us >= PATIENCE_US, f"{command}: after {silent_us} us"
-                self.processes[name].ending = True
+                process.ending = True
             case StopWorker(slice=name):
                 assert not self._ready(name).keys
                 self.processes[name].stopping = True
@@ -296,9 +302,7 @@ class AnyHistory(RuleBasedStateMachine):
                 assert key not in there
                 self._load_first(process, key)
                 process.keys[command.replica] = key
-                if not process.loads:
-                    process.turn_us = self.now_us
-                process.loads.append(command.replica)
+                process.order_load(command.replica, self.now_us)
             case UnloadReplica(slice=name, replica=number):
                 process = self._ready(name)
                 assert number in process.keys
