@@ -319,7 +319,10 @@ def _need(view: View, estimate: Estimate, carried: CarriedRates, cautious: float
 
 def _backlog(view: View, estimate: Estimate, carried: CarriedRates) -> int:
     """Return the replicas with which what waits is answered in time, if replicas that are asked for now can
-    help. Return 0 if they come too late, or none are needed."""
+    help. Return 0 if they come too late, or none are needed. `ReplicaNeed.now` is for what comes, so where
+    nothing waits an estimated rate alone does not bring back a model that is let go."""
+    if not view.seen.waiting:
+        return 0
     left_s = (view.slo_us - view.seen.oldest_us) / 1e6
     help_s = left_s - view.start_us / 1e6
     there = view.ready + view.coming

@@ -232,6 +232,17 @@ def test_an_idle_model_goes_to_zero_when_it_is_unlikely_to_be_asked_for_and_stan
     assert loop.second(1).count == 1
 
 
+def test_a_model_that_is_let_go_stays_away_though_its_rate_is_not_forgotten() -> None:
+    """The window of its rate is minutes long; its gaps were so short that it is let go after seconds."""
+    loop = looped(least=0, start_s=1, slo_us=10 * SECOND_US)
+    for _ in range(20):
+        for rows in (3, 3, 3, 0, 0):
+            loop.second(rows)
+    gone = [loop.second(0) for _ in range(60)]
+    assert gone[5].figures["rate_ahead"] > 0
+    assert [wish.count for wish in gone[5:]] == [0] * 55
+
+
 def test_it_stands_by_where_a_start_takes_longer_than_the_slo() -> None:
     assert settled(60.0, 30, start_s=10).wishes[-1].standby == 1
     assert settled(60.0, 30, start_s=10, most=3).wishes[-1].standby == 0
