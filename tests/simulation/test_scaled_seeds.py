@@ -227,9 +227,11 @@ def test_many_fleets_keep_the_promises_while_replicas_come_and_go(part: range) -
     happened: Counter[str] = Counter()
     for seed in part:
         happened += play(seed).seen
-    for each in ("StartWorker", "UnloadReplica", "device_lost", "replica_failed", "worker_lost"):
-        assert happened[each] > len(part) / 10, f"{each}: {happened[each]}"
-    assert happened["missed"] > len(part) / 10 or len(part) < 100  # a few fleets may have none
+    kinds = ("StartWorker", "UnloadReplica", "device_lost", "replica_failed", "worker_lost", "missed")
+    assert sum(happened[each] for each in kinds) > len(part)
+    if len(part) >= 100:  # fewer fleets may have none of a kind
+        for each in kinds:
+            assert happened[each] > len(part) / 10, f"{each}: {happened[each]}"
 
 
 def test_a_seed_gives_the_same_fleet_and_the_same_run() -> None:
