@@ -273,12 +273,11 @@ def _hold_off(model: ScheduledModel, flow: TenantFlow, request: Request, now_us:
     outlook = model.outlook
     if outlook is None or outlook.doubtful:
         return None
-    free_us = model.free_us(now_us)
-    if free_us + model.least_us(request) > request.deadline_us:
+    if not model.frees_by(request.deadline_us - model.least_us(request), now_us):
         return DEADLINE_UNREACHABLE
     if flow.share >= 1:
         return None
-    ahead_us = model.drained_us(free_us) - request.arrived_us
-    if not flow.contested and ahead_us <= QUEUE_SHARE * (request.deadline_us - request.arrived_us):
+    most_us = request.arrived_us + QUEUE_SHARE * (request.deadline_us - request.arrived_us)
+    if not flow.contested and model.frees_by(most_us - model.drained_us(0), now_us):
         return None
     return None if flow.thinning.admit(request.rows, flow.share) else flow.verdict

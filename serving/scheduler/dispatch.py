@@ -1,6 +1,7 @@
 """Which batch runs where, and what is in flight."""
 
 from collections.abc import Callable, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
 
 from serving.policy.admission import QueueLength
 from serving.policy.arbitration import decide
@@ -10,7 +11,7 @@ from serving.scheduler.commands import RunBatch
 from serving.scheduler.lanes import USED_US, Lane
 from serving.scheduler.models import ScheduledModel
 from serving.scheduler.requests import Piece, Request
-from serving.scheduler.roster import Roster
+from serving.scheduler.roster import LikeSlices, Roster
 from serving.scheduler.slices import Slice, SliceQueue
 from serving.vocabulary import NEVER_US
 
@@ -42,6 +43,7 @@ class Dispatch:
         self._ahead = ahead
         self._running: dict[int, Slice] = {}  # batch id -> its slice
         self._count = 0
+        self._lasts = False  # the slice that was last asked lets what waits wait on, and it would be in time
 
     def settle(self, batch_id: int, now_us: int) -> RunBatch | None:
         """Return the batch that is back. None for an unknown batch, or for a batch of a slice that was given
@@ -71,51 +73,80 @@ class Dispatch:
         met."""
         batches: list[RunBatch] = []
         wake_us = NEVER_US
-        for ahead in (False, True):  # nothing is sent ahead that a free slice could start
-            numbers, place = self._open(ahead, now_us), 0
-            while place < len(numbers) and self._waiting.rows:
-                live = self._numbered[numbers[place]]
-                if live.opens_us <= now_us:
-                    wake_us = min(wake_us, self._fill(live, ahead, batches, give_up, now_us))
-                if (
-                    place < len(numbers) and numbers[place] == live.number
-                ):  # else it has left the roster's list
-                    place += 1
-        return batches, self._look_us(give_up, wake_us, now_us) if self._waiting.rows else wake_us
-
-    def _open(self, ahead: bool, now_us: int) -> list[int]:
-        """Return the numbers of the slices that may take a batch of a model that waits: free ones, or those
-        that take one ahead. Return them in the order in which slices came."""
         if not self._waiting.rows:
-            return []
-        roster = self._roster
-        roster.ripen(now_us)
-        numbers = roster.ripe if ahead else roster.free
-        few = len(self._models) == 1 or len(numbers) <= len(self._models)
-        waiting = [] if few else [model for model in self._models.values() if model.queue.backlog.rows]
-        if few or sum([len(each.slices) for each in waiting]) >= len(numbers):
-            return numbers
-        found = {live.number for model in waiting for live in model.slices if live.opens_us <= now_us}
-        return [number for number in sorted(found) if self._numbered[number].free is not ahead]
+            return batches, wake_us
+        wanted = self._wanted()
+        for ahead in (False, True):  # nothing is sent ahead that a free slice could start
+            wake_us = min(wake_us, self._offer(wanted, ahead, batches, give_up, now_us))
+        return batches, self._look_us(wanted, give_up, wake_us, now_us) if self._waiting.rows else wake_us
 
-    def _look_us(self, give_up: GiveUp, wake_us: int, now_us: int) -> int:
+    def _wanted(self) -> list[LikeSlices]:
+        """Return the like slices that hold a model that waits."""
+        if len(self._models) == 1 or len(self._roster.alike) == 1:
+            return self._roster.alike
+        found: dict[LikeSlices, None] = {}
+        for model in self._models.values():
+            if model.queue.backlog.rows:
+                found.update(dict.fromkeys(model.alike))
+        return [*found]
+
+    def _offer(
+        self,
+        wanted: Sequence[LikeSlices],
+        ahead: bool,
+        batches: list[RunBatch],
+        give_up: GiveUp,
+        now_us: int,
+    ) -> int:
+        """Let slices take batches, free ones or `ahead` those that take one ahead, in the order in which they
+        came; return when to ask again.
+
+        Where the first free one of like slices lets its batch wait for more rows, the others would too: their
+        replicas take about as long. So they are not asked, unless a row waits for a slice of its own. Where
+        the first has no batch that would be in time, the next one may be quicker.
+        """
+        wake_us = NEVER_US
+        self._roster.ripen(now_us)
+        places = [(numbers[0], there) for there in wanted if (numbers := there.ripe if ahead else there.free)]
+        heapify(places)
+        while places and self._waiting.rows:
+            number, there = places[0]
+            live = self._numbered[number]
+            wake_us = min(wake_us, self._fill(live, ahead, batches, give_up, now_us))
+            numbers = there.ripe if ahead else there.free
+            if numbers and numbers[0] != number:
+                heapreplace(places, (numbers[0], there))
+                continue
+            heappop(places)
+            if not self._lasts or any(here.queue.homed for here in live.queues.values()):
+                wake_us = min(wake_us, self._ask_on(numbers[1:], ahead, batches, give_up, now_us))
+        return wake_us
+
+    def _ask_on(
+        self, numbers: list[int], ahead: bool, batches: list[RunBatch], give_up: GiveUp, now_us: int
+    ) -> int:
+        """Let the other like slices take batches, until one lets its batch wait; return when to ask
+        again."""
+        wake_us = NEVER_US
+        for number in numbers:
+            if not self._waiting.rows:
+                break
+            live = self._numbered[number]
+            wake_us = min(wake_us, self._fill(live, ahead, batches, give_up, now_us))
+            if self._lasts and not any(here.queue.homed for here in live.queues.values()):
+                break
+        return wake_us
+
+    def _look_us(self, wanted: Sequence[LikeSlices], give_up: GiveUp, wake_us: int, now_us: int) -> int:
         """Return when to ask again at the latest, as a slice takes a batch ahead from then on, or as requests
         beside a suspect slice become hopeless; give up those that are."""
-        roster = self._roster
-        if roster.suspects or len(self._slices) <= len(self._models):
-            for live in self._slices.values():
-                if now_us < live.opens_us < wake_us and any(
-                    q.queue.backlog.rows for q in live.queues.values()
-                ):
-                    wake_us = live.opens_us
-                if live.suspect:
-                    wake_us = min(wake_us, _clear(live, give_up, now_us))
-        elif roster.opens_us < wake_us:
-            for model in self._models.values():
-                if model.queue.backlog.rows:
-                    for live in model.slices:
-                        if now_us < live.opens_us < wake_us:
-                            wake_us = live.opens_us
+        roster, models = self._roster, self._models
+        for number in [*roster.suspects]:
+            wake_us = min(wake_us, _clear(self._numbered[number], give_up, now_us))
+        if roster.opens_us < wake_us:
+            for there in wanted:
+                if any(models[name].queue.backlog.rows for name in there.models):
+                    wake_us = min(wake_us, there.opens_us(now_us))
         return wake_us
 
     def _fill(self, live: Slice, ahead: bool, batches: list[RunBatch], give_up: GiveUp, now_us: int) -> int:
@@ -135,9 +166,11 @@ class Dispatch:
 
         Where it would have to wait for one that runs, it is chosen as of that one's expected end.
         """
+        self._lasts = False
         start_us = live.starts_us(now_us)
-        queues, choices, wake_us = _ask(live, give_up, start_us, now_us)
+        queues, choices, wake_us, lasts = _ask(live, give_up, start_us, now_us)
         if not choices:
+            self._lasts = lasts
             return None, wake_us
         used = _used(queues, start_us)
         slices = max(self._roster.steady, 1)
@@ -146,11 +179,13 @@ class Dispatch:
             elsewhere_us = [here.elsewhere_us(start_us) for here in queues]
         index, ask_us = decide(choices, slices, start_us, used, elsewhere_us)
         if index < 0:
+            self._lasts = lasts
             return None, min(wake_us, ask_us)
         here, choice = queues[index], choices[index]
         lane = choice.lane
         assert isinstance(lane, Lane)  # noqa: S101  # the policy was shown nothing else
         if not live.free and not _is_full(choice, lane, here):
+            self._lasts = lasts
             return None, NEVER_US  # it may still grow until the one that runs is back
         ended = [give_up(request) for request in _requests(choice.drop)]
         if not all(ended):
@@ -219,16 +254,16 @@ def _used(queues: Sequence[SliceQueue], now_us: int) -> list[float] | None:
 
 def _ask(
     live: Slice, give_up: GiveUp, start_us: int, now_us: int
-) -> tuple[list[SliceQueue], list[Choice], int]:
+) -> tuple[list[SliceQueue], list[Choice], int, bool]:
     """Return the queues with a batch that could start at `start_us`, with those batches; if there is none,
-    when to ask again.
+    when to ask again; and whether no queue that was asked needs another slice to be in time.
 
     Of many queues the most urgent are asked first. The others follow only if none of those is ready, or if a
     paper's rule picks the model by something else.
     """
     queues: list[SliceQueue] = []
     choices: list[Choice] = []
-    wake_us = NEVER_US
+    wake_us, lasts = NEVER_US, True
     for place, here in enumerate(_by_urgency(live)):
         if place == MANY and _is_enough(choices):
             break
@@ -238,17 +273,19 @@ def _ask(
             choice = here.policy.choose(here, start_us)
             if choice.lane is None:
                 wake_us = min(wake_us, choice.wake_us)
+                lasts = lasts and choice.wake_us < NEVER_US
                 continue
             if choice.lane in left:
                 if not here.replicas[choice.variant].untried(start_us):
                     wake_us = min(wake_us, _next_deadline_us(here, now_us))
+                    lasts = False
                     continue
             else:
                 here.remember(choice)
         queues.append(here)
         declared_us = choice.lane.declared_us if choice.lane is not None else 0
         choices.append(choice.lasting(declared_us) if declared_us else choice)
-    return queues, choices, wake_us
+    return queues, choices, wake_us, lasts
 
 
 def join(here: SliceQueue, choice: Choice, pieces: Sequence[Piece], start_us: int) -> dict[Lane, list[Piece]]:

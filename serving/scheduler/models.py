@@ -13,6 +13,7 @@ from serving.scheduler.mean_rate import MeanRate
 from serving.scheduler.model_counts import ModelCounts
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request, Wants, wants_of
+from serving.scheduler.roster import LikeSlices
 from serving.scheduler.sequence_book import SequenceBook
 from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import ServedModel
@@ -73,9 +74,9 @@ class ScheduledModel:
     """
 
     __slots__ = (
-        "_alone_us", "_latest", "_least_us", "_plain", "_seen", "_turn", "absent", "book", "bucket", "flows",
-        "forecast", "hopeless", "intake", "open", "outlook", "policy", "queue", "resident", "retired",
-        "reviewed_us", "served", "since_us", "slices", "unsettled", "variant_us",
+        "_alone_us", "_latest", "_least_us", "_plain", "_seen", "_turn", "absent", "alike", "book",
+        "bucket", "flows", "forecast", "hopeless", "intake", "open", "outlook", "policy", "queue",
+        "resident", "retired", "reviewed_us", "served", "since_us", "slices", "unsettled", "variant_us",
     )  # fmt: skip
 
     def __init__(self, served: ServedModel, since_us: int = -1, waiting: QueueLength | None = None) -> None:
@@ -95,6 +96,7 @@ class ScheduledModel:
         self.queue = Queue(waiting)
         self.policy = create_policy(served.batching, served.slo_us)
         self.slices: list[Slice] = []  # live ones that hold a replica
+        self.alike: list[LikeSlices] = []  # of these
         self.resident: dict[str, int] = {}  # variant -> live replicas
         self.flows: dict[tuple[str, Wants | None, int], TenantFlow] = {}  # by tenant, want and rank
         self.outlook: Outlook | None = None  # of what waits, as of the last review
@@ -346,6 +348,9 @@ class ScheduledModel:
 
     def free_us(self, now_us: int) -> int:
         """Return when a slice of the model may start another batch, as far as can be told."""
+        for there in self.alike:
+            if there.free:
+                return now_us
         first_us = NEVER_US if self.slices else now_us
         for live in self.slices:
             free_us = live.free_us(now_us)
@@ -354,6 +359,18 @@ class ScheduledModel:
             if free_us < first_us:
                 first_us = free_us
         return first_us
+
+    def frees_by(self, until_us: float, now_us: int) -> bool:
+        """Return whether `free_us` is at most `until_us`: often the first slices tell."""
+        if until_us < now_us or not self.slices:
+            return until_us >= now_us
+        for there in self.alike:
+            if there.free:
+                return True
+        for live in self.slices:  # noqa: SIM110  any() of a generator costs 3 times more, per request
+            if live.free_us(now_us) <= until_us:
+                return True
+        return False
 
     def drained_us(self, free_us: int) -> float:
         """Return when all that waits could have been started, as far as can be told, from `free_us` on."""

@@ -1,5 +1,7 @@
 """A variant on a slice, as the scheduler sees it: what its batches take, and what they say of its profile."""
 
+from math import log
+
 from serving.policy.batching.interface import ReplicaView
 from serving.policy.drift import COLD, JOINED, WARM, Drift
 from serving.policy.freshness import COLD_US, Freshness, ProfileWatch, ratio_of
@@ -11,6 +13,8 @@ from serving.specs import ServedModel
 
 RAN_WEIGHT = 0.1  # of one batch in what they take in the mean
 QUICKER = 1.25  # than the estimate, of a rung: it stays in doubt, and is tried again
+ALIKE = 1.25
+"""Profiles of slices that are alike are measured apart, on a shared machine, and repeat to within this."""
 LEAD_US_MIN, LEAD_US_MAX = 200.0, 3000.0
 """A batch is sent ahead by what transport and late wake-ups cost, so that the slice need not wait for it, and
 by no more than the maximum: what is committed cannot grow, or be given up, any more."""
@@ -41,6 +45,15 @@ class Replica:
         self.failures = 0  # batches in a row in which the model raised
         self.ran_us = 0.0  # what batches take, in the mean of late
         self.doubt = Doubt()
+
+    @property
+    def likeness(self) -> tuple[str, str, str, int, int]:
+        """What replicas share that take about as long, as far as their profiles tell: variant, kind of device
+        and share, and the times of the smallest and the largest batch to steps of ALIKE."""
+        profile = self.profiled.profile
+        ends_us = (self.profiled.predict_us(rows, self.size_max) for rows in (1, self._batch_max))
+        least, most = (round(log(max(each_us, 1.0)) / log(ALIKE)) for each_us in ends_us)
+        return self.variant, profile.device_kind, str(profile.share), least, most
 
     def rows_max(self, size: int) -> int:
         """Return the largest batch allowed at this size, at least 1."""

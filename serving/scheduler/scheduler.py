@@ -314,7 +314,8 @@ class Scheduler:
             self._dispatch.enter(live)
         here = live.queues.get(model)
         if here is None:
-            shared = (owner.slices, self._lateness)
+            owner.alike = self._roster.of_model(model)
+            shared = (owner.slices, owner.alike, self._lateness)
             here = live.queues[model] = SliceQueue(model, owner.queue, owner.policy, live, shared)
             owner.slices.append(live)
         if replica.variant not in here.replicas:
@@ -449,20 +450,13 @@ class Scheduler:
         nearer comes."""
         if self._due_us == now_us and not self._timed:
             return  # another event of this instant has asked for the plan
-        roster = self._roster
-        if not roster.suspects and len(model.slices) == len(roster):  # the model is on all slices
-            if roster.free or roster.ripe or roster.opens_us <= now_us:
-                self._wake_now(now_us)
-            else:
-                self._due_us = min(self._due_us, roster.opens_us)
-            return
-        for live in model.slices:
-            opens_us = live.opens_us
-            if opens_us <= now_us:
+        self._roster.ripen(now_us)
+        for there in model.alike:
+            if there.free or there.ripe:
                 self._wake_now(now_us)  # plan once for all events of this instant
                 break
-            self._due_us = min(self._due_us, opens_us)
-            if live.suspect:  # nothing else may ask in time to give it up
+            self._due_us = min(self._due_us, there.opens_us(now_us))
+            if there.suspects:  # nothing else may ask in time to give it up
                 self._due_us = min(self._due_us, max(due_us, now_us))
 
     def _wake_now(self, now_us: int) -> None:

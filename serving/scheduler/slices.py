@@ -12,7 +12,7 @@ from serving.scheduler.contention import backlog_of
 from serving.scheduler.ladders import ANY_ROWS, Selector
 from serving.scheduler.lanes import Lane, Queue
 from serving.scheduler.replicas import Replica
-from serving.scheduler.roster import FREE, Roster
+from serving.scheduler.roster import FREE, LikeSlices, Roster
 from serving.scheduler.shared_device import SharedDevice
 from serving.vocabulary import NEVER_US
 
@@ -21,8 +21,8 @@ class SliceQueue:
     """One model's queue as one slice sees it. A `serving.policy.batching.interface.QueueView`."""
 
     __slots__ = (
-        "_chosen", "_expected", "_lateness", "_live", "_slices", "_version", "model",
-        "policy", "queue", "replicas", "selector",
+        "_alike", "_chosen", "_expected", "_lateness", "_live", "_slices", "_version",
+        "model", "policy", "queue", "replicas", "selector",
     )  # fmt: skip
 
     def __init__(
@@ -31,13 +31,13 @@ class SliceQueue:
         queue: Queue,
         policy: BatchingPolicy,
         live: "Slice",
-        shared: "tuple[list[Slice], Lateness]",
+        shared: "tuple[list[Slice], list[LikeSlices], Lateness]",
     ) -> None:
         self.model = model
         self.queue = queue
         self.policy = policy
         self._live = live
-        self._slices, self._lateness = shared  # the model's slices; the scheduler's clock
+        self._slices, self._alike, self._lateness = shared  # the model's slices; the scheduler's clock
         self.selector = Selector(queue)
         self.replicas = self.selector.replicas
         self._chosen = WAIT  # by the policy, when the queue had this version
@@ -124,21 +124,17 @@ class SliceQueue:
     @property
     def slices(self) -> int:
         """Slices of the model that can be counted on; at least 1."""
-        roster = self._live.roster
-        return max(roster.steady if len(self._slices) == len(roster) else steady(self._slices), 1)
+        return max(sum([there.count - there.suspects for there in self._alike]), 1)
 
     @property
     def waits_elsewhere(self) -> bool:
         """Whether a slice that could start at once lets this queue wait."""
-        return any(live.free for live in self._slices)
+        return any(there.free for there in self._alike)
 
     @property
     def idle(self) -> int:
         """Slices of the model that could start a batch at once; at least 1, as one of them asks."""
-        roster = self._live.roster
-        if len(self._slices) == len(roster):
-            return max(1, len(roster.free))
-        return max(1, sum([live.free for live in self._slices]))
+        return max(1, self._free())
 
     @property
     def lateness_us(self) -> float | None:
@@ -173,10 +169,16 @@ class SliceQueue:
         it has fewer."""
         if self.queue.homed:
             return NEVER_US
+        if self._free() - self._live.free >= slices:
+            return now_us
         others = [live.free_us(now_us) for live in self._slices if live is not self._live and not live.holds]
         if slices == 1:
             return min(others, default=NEVER_US)
         return sorted(others)[slices - 1] if len(others) >= slices else NEVER_US
+
+    def _free(self) -> int:
+        """Return how many slices of the model could start a batch at once."""
+        return sum([len(there.free) for there in self._alike])
 
     def quickest(self, lane: LaneView, rows: int = 1) -> tuple[str, Replica] | None:
         """Return which of the variants that may answer the lane, and are here, computes that number of rows
@@ -226,6 +228,7 @@ class Slice:
         self.neighbours: list[tuple[BatchingPolicy, SliceQueue]] = []  # these, with their policies
         self.running: dict[int, RunBatch] = {}
         self._staged: RunBatch | None = None  # it was sent ahead and has not started
+        roster.enroll(number, (), ())
         self._changed()
 
     @property
@@ -239,6 +242,10 @@ class Slice:
         for replica in replicas:
             replica.device = self.device
         self.neighbours = [(here.policy, here) for here in self.queues.values()]
+        found = {
+            (here.model, each.likeness) for here in self.queues.values() for each in here.replicas.values()
+        }
+        self.roster.enroll(self.number, frozenset(found), self.queues)
         self._changed()
 
     def judgements(self) -> list[Judgement]:

@@ -6,26 +6,52 @@ from hypothesis import strategies as st
 from serving.scheduler.roster import FREE, Roster
 from serving.vocabulary import NEVER_US
 
+MODELS = {"": (), "m": ("m",), "n": ("n",), "m+n": ("m", "n")}
+"""By the key of a class."""
+
 opens = st.sampled_from([FREE, 5, 10, 20, NEVER_US])
 doubts = st.sampled_from([7, 15, NEVER_US])
-notes = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 2), opens, doubts), max_size=40)
+notes = st.lists(
+    st.tuples(st.integers(1, 5), st.integers(0, 2), opens, doubts, st.sampled_from([*MODELS])), max_size=40
+)
 
 
 @given(notes, st.sampled_from([0, 6, 12, 25]))
-def test_it_knows_free_ripe_and_doubtful_slices(given: list[tuple[int, int, int, int]], now_us: int) -> None:
-    roster, there = Roster(), dict[int, tuple[int, int, int]]()
-    for number, state, opens_us, doubt_us in given:
+def test_it_knows_free_ripe_and_doubtful_slices_and_their_alike(
+    given: list[tuple[int, int, int, int, str]], now_us: int
+) -> None:
+    roster, there = Roster(), dict[int, tuple[int, int, int, str]]()
+    for number, state, opens_us, doubt_us, key in given:
         if number in there and state == 2:
             roster.remove(number)
             del there[number]
             continue
+        roster.enroll(number, key, MODELS[key])
         roster.note(number, state == 0, opens_us, doubt_us)
-        there[number] = state, opens_us, doubt_us
+        there[number] = state, opens_us, doubt_us, key
         roster.ripen(now_us)
     assert len(roster) == len(there)
-    assert roster.free == sorted(number for number, each in there.items() if each[1] == FREE)
-    assert roster.ripe == sorted(number for number, each in there.items() if 0 <= each[1] <= now_us)
-    assert roster.opens_us == min([each[1] for each in there.values() if each[1] > now_us], default=NEVER_US)
+    assert roster.free == sum(each[1] == FREE for each in there.values())
+    assert roster.ripe == sum(0 <= each[1] <= now_us for each in there.values())
+    assert roster.opens_us == _next_us(there, now_us)
     assert roster.doubt_us == min([each[2] for each in there.values()], default=NEVER_US)
     assert roster.steady == sum(each[0] > 0 for each in there.values())
-    assert roster.suspects == sum(each[0] == 0 for each in there.values())
+    assert roster.suspects == sorted(number for number, each in there.items() if each[0] == 0)
+    assert sorted(len(each.models) for each in roster.alike) == sorted(
+        len(MODELS[key]) for key in {each[3] for each in there.values()}
+    )
+    for key, models in MODELS.items():
+        here = {number: each for number, each in there.items() if each[3] == key}
+        for model in models:
+            found = [each for each in roster.of_model(model) if each.models == {*models}]
+            assert len(found) == bool(here)
+            for each in found:
+                assert each.count == len(here)
+                assert each.suspects == sum(one[0] == 0 for one in here.values())
+                assert each.free == sorted(number for number, one in here.items() if one[1] == FREE)
+                assert each.ripe == sorted(number for number, one in here.items() if 0 <= one[1] <= now_us)
+                assert each.opens_us(now_us) == _next_us(here, now_us)
+
+
+def _next_us(there: dict[int, tuple[int, int, int, str]], now_us: int) -> int:
+    return min([each[1] for each in there.values() if each[1] > now_us], default=NEVER_US)

@@ -38,6 +38,7 @@ from serving.policy.batching.slo_plan import (
     search_scale,
 )
 from serving.policy.batching.targets import (
+    MEMOS,
     REVIEW_US,
     TRY_ROWS_MAX,
     filling_rate,
@@ -288,7 +289,7 @@ class Slo(BatchingPolicy):
         planned = replica.planning(plan.share)
         target = worth_target(planned, bucket, self._slo_us, rate, self._rates.usual(bucket))
         sizes = Sizes(target, replica.rows_worth(bucket), rate, plan)
-        if len(self._derived) > 64:  # replicas come and go
+        if len(self._derived) > MEMOS:  # replicas come and go
             self._derived.clear()
         self._derived[key] = (now_us, sizes)
         return sizes

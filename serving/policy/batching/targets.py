@@ -8,6 +8,7 @@ takes: l(b) + b / rate <= SLO, which is also Nexus's rule for less than one slic
 from serving.policy.batching.interface import ArrivalView, BatchReport, ReplicaView
 from serving.policy.rates import SizeRates
 
+MEMOS = 4096  # results of pure functions, before all are made anew: 400 slices may have ten each
 REVIEW_US = 50_000  # how old derived sizes may grow
 KEPT = 0.97  # of the rows a second that the largest batch carries
 SPREAD = 1.1  # arrivals come unevenly: so many more fill batches nearly always
@@ -141,7 +142,7 @@ class Targets:
             target = target_rows(replica, bucket, self._slo_us, rate, size)
         else:
             target = max(1, min(replica.rows_max(bucket), replica.rows_in(self._slo_us / 2, size)))
-        if len(self._known) > 64:  # replicas come and go
+        if len(self._known) > MEMOS:  # replicas come and go
             self._known.clear()
         self._known[key] = (now_us, target, rate)
         return target, rate
