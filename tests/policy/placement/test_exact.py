@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -13,10 +14,11 @@ from serving.policy.placement.check import faults as all_faults
 from serving.policy.placement.check import shortfalls
 from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.plan import Draft, PlacedReplica, Slot
-from serving.policy.placement.problem import PlacementProblem
+from serving.policy.placement.problem import Demand, Option, PlacementProblem
 from serving.policy.placement.rounding import price_and_round
+from serving.slice_specs import Share
 from tests.policy.placement.brute import cheapest
-from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
+from tests.policy.placement.builders import GPU, demand, mig_pool, mps_pool, option
 from tests.policy.placement.drafts import carried, faults, missing_and_cost
 from tests.policy.placement.small_fleets import MIG, problems
 from tests.seeds import drawn
@@ -227,3 +229,32 @@ def test_no_replica_is_there_that_nobody_needs(problem: PlacementProblem) -> Non
 @settings(max_examples=5)
 def test_the_same_problem_has_the_same_answer(problem: PlacementProblem) -> None:
     assert solved(problem) == solved(problem)
+
+
+def test_a_small_program_is_solved_right_where_the_solvers_presolve_is_wrong() -> None:
+    """HiGHS 1.12 with its presolve proves that 0.13 of `m2` is missing, though a GPU is nearly empty."""
+    fleet = (mig_pool(2, price=0.0, domains=("a",)),)
+    problem = PlacementProblem(
+        (
+            _bent("m0", 1.0, 20_000.0, (1000, 1000), 0.5, "1g.10gb"),
+            _bent("m1", 1.0, 20_000.0, (1000, 1000), 0.5, "1g.20gb"),
+            _bent("m2", 315.0, 100_000.0, (3000, 2000), 0.5, "1g.20gb"),
+            replace(
+                _bent("m3", 1.0, 20_000.0, (1000, 1000), 0.8, "1g.10gb", "2g.20gb", "3g.40gb"), domains_min=2
+            ),
+        ),
+        fleet,
+    )
+    assert missing_and_cost(problem, solved(problem)) == pytest.approx((1.0, 0.0))
+
+
+def _bent(
+    model: str, rate: float, slo_us: float, batch_us: tuple[int, int], bend: float, *shares: str
+) -> Demand:
+    """A model whose batches take `batch_us` (in all, and a row), and that has less and less use for a GPU."""
+    found = []
+    for share in map(Share.parse, (f"mig:{each}" for each in shares)):
+        speed = (share.amount / 7.0) ** bend
+        curve = tuple((rows, (batch_us[0] + batch_us[1] * rows) / speed) for rows in (1, 2, 4))
+        found.append(Option(GPU, share, "fp32", curve))
+    return Demand(model, rate, slo_us, tuple(found))
