@@ -43,7 +43,7 @@ class Dispatch:
         self._ahead = ahead
         self._running: dict[int, Slice] = {}  # batch id -> its slice
         self._count = 0
-        self._lasts = False  # the slice that was last asked lets what waits wait on, and it would be in time
+        self._lasts = False  # what waits would wait as long on the slices like the one that was last asked
 
     def settle(self, batch_id: int, now_us: int) -> RunBatch | None:
         """Return the batch that is back. None for an unknown batch, or for a batch of a slice that was given
@@ -107,34 +107,19 @@ class Dispatch:
         """
         wake_us = NEVER_US
         self._roster.ripen(now_us)
-        places = [(numbers[0], there) for there in wanted if (numbers := there.ripe if ahead else there.free)]
-        heapify(places)
-        while places and self._waiting.rows:
-            number, there = places[0]
-            live = self._numbered[number]
-            wake_us = min(wake_us, self._fill(live, ahead, batches, give_up, now_us))
+        heads = [
+            (numbers[0], 0, there) for there in wanted if (numbers := there.ripe if ahead else there.free)
+        ]
+        heapify(heads)  # the next slice of each: its number, and its place among those that may be asked
+        while heads and self._waiting.rows:
+            number, place, there = heads[0]
+            wake_us = min(wake_us, self._fill(self._numbered[number], ahead, batches, give_up, now_us))
             numbers = there.ripe if ahead else there.free
-            if numbers and numbers[0] != number:
-                heapreplace(places, (numbers[0], there))
-                continue
-            heappop(places)
-            if not self._lasts or any(here.queue.homed for here in live.queues.values()):
-                wake_us = min(wake_us, self._ask_on(numbers[1:], ahead, batches, give_up, now_us))
-        return wake_us
-
-    def _ask_on(
-        self, numbers: list[int], ahead: bool, batches: list[RunBatch], give_up: GiveUp, now_us: int
-    ) -> int:
-        """Let the other like slices take batches, until one lets its batch wait; return when to ask
-        again."""
-        wake_us = NEVER_US
-        for number in numbers:
-            if not self._waiting.rows:
-                break
-            live = self._numbered[number]
-            wake_us = min(wake_us, self._fill(live, ahead, batches, give_up, now_us))
-            if self._lasts and not any(here.queue.homed for here in live.queues.values()):
-                break
+            place += place < len(numbers) and numbers[place] == number  # else it took a batch, and has left
+            if self._lasts or place >= len(numbers):
+                heappop(heads)
+            else:
+                heapreplace(heads, (numbers[place], place, there))
         return wake_us
 
     def _look_us(self, wanted: Sequence[LikeSlices], give_up: GiveUp, wake_us: int, now_us: int) -> int:
@@ -256,7 +241,7 @@ def _ask(
     live: Slice, give_up: GiveUp, start_us: int, now_us: int
 ) -> tuple[list[SliceQueue], list[Choice], int, bool]:
     """Return the queues with a batch that could start at `start_us`, with those batches; if there is none,
-    when to ask again; and whether no queue that was asked needs another slice to be in time.
+    when to ask again; and whether none of what waits needs another slice: to be in time, or as its own.
 
     Of many queues the most urgent are asked first. The others follow only if none of those is ready, or if a
     paper's rule picks the model by something else.
@@ -267,6 +252,7 @@ def _ask(
     for place, here in enumerate(_by_urgency(live)):
         if place == MANY and _is_enough(choices):
             break
+        lasts = lasts and not here.queue.homed
         choice = here.recall(start_us)
         if choice is None:
             left = _drop_hopeless(here, give_up, start_us)

@@ -13,7 +13,7 @@ from serving.scheduler.mean_rate import MeanRate
 from serving.scheduler.model_counts import ModelCounts
 from serving.scheduler.replicas import Replica
 from serving.scheduler.requests import Request, Wants, wants_of
-from serving.scheduler.roster import LikeSlices
+from serving.scheduler.roster import LikeSlices, is_free
 from serving.scheduler.sequence_book import SequenceBook
 from serving.scheduler.slices import Slice, SliceQueue
 from serving.specs import ServedModel
@@ -348,9 +348,8 @@ class ScheduledModel:
 
     def free_us(self, now_us: int) -> int:
         """Return when a slice of the model may start another batch, as far as can be told."""
-        for there in self.alike:
-            if there.free:
-                return now_us
+        if is_free(self.alike):
+            return now_us
         first_us = NEVER_US if self.slices else now_us
         for live in self.slices:
             free_us = live.free_us(now_us)
@@ -364,9 +363,8 @@ class ScheduledModel:
         """Return whether `free_us` is at most `until_us`: often the first slices tell."""
         if until_us < now_us or not self.slices:
             return until_us >= now_us
-        for there in self.alike:
-            if there.free:
-                return True
+        if is_free(self.alike):
+            return True
         for live in self.slices:  # noqa: SIM110  any() of a generator costs 3 times more, per request
             if live.free_us(now_us) <= until_us:
                 return True

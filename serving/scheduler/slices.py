@@ -12,7 +12,7 @@ from serving.scheduler.contention import backlog_of
 from serving.scheduler.ladders import ANY_ROWS, Selector
 from serving.scheduler.lanes import Lane, Queue
 from serving.scheduler.replicas import Replica
-from serving.scheduler.roster import FREE, LikeSlices, Roster
+from serving.scheduler.roster import FREE, LikeSlices, Roster, is_free
 from serving.scheduler.shared_device import SharedDevice
 from serving.vocabulary import NEVER_US
 
@@ -129,7 +129,7 @@ class SliceQueue:
     @property
     def waits_elsewhere(self) -> bool:
         """Whether a slice that could start at once lets this queue wait."""
-        return any(there.free for there in self._alike)
+        return is_free(self._alike)
 
     @property
     def idle(self) -> int:
@@ -242,10 +242,10 @@ class Slice:
         for replica in replicas:
             replica.device = self.device
         self.neighbours = [(here.policy, here) for here in self.queues.values()]
-        found = {
+        alike = {
             (here.model, each.likeness) for here in self.queues.values() for each in here.replicas.values()
         }
-        self.roster.enroll(self.number, frozenset(found), self.queues)
+        self.roster.enroll(self.number, frozenset(alike), self.queues)
         self._changed()
 
     def judgements(self) -> list[Judgement]:

@@ -7,7 +7,7 @@ from serving.scheduler.roster import FREE, Roster
 from serving.vocabulary import NEVER_US
 
 MODELS = {"": (), "m": ("m",), "n": ("n",), "m+n": ("m", "n")}
-"""By the key of a class."""
+"""By the key of like slices."""
 
 opens = st.sampled_from([FREE, 5, 10, 20, NEVER_US])
 doubts = st.sampled_from([7, 15, NEVER_US])
@@ -17,7 +17,7 @@ notes = st.lists(
 
 
 @given(notes, st.sampled_from([0, 6, 12, 25]))
-def test_it_knows_free_ripe_and_doubtful_slices_and_their_alike(
+def test_it_knows_free_ripe_and_doubtful_slices_and_like_slices(
     given: list[tuple[int, int, int, int, str]], now_us: int
 ) -> None:
     roster, there = Roster(), dict[int, tuple[int, int, int, str]]()
@@ -31,8 +31,8 @@ def test_it_knows_free_ripe_and_doubtful_slices_and_their_alike(
         there[number] = state, opens_us, doubt_us, key
         roster.ripen(now_us)
     assert len(roster) == len(there)
-    assert roster.free == sum(each[1] == FREE for each in there.values())
-    assert roster.ripe == sum(0 <= each[1] <= now_us for each in there.values())
+    assert _numbers([each.free for each in roster.alike]) == _at(there, FREE, FREE)
+    assert _numbers([each.ripe for each in roster.alike]) == _at(there, 0, now_us)
     assert roster.opens_us == _next_us(there, now_us)
     assert roster.doubt_us == min([each[2] for each in there.values()], default=NEVER_US)
     assert roster.steady == sum(each[0] > 0 for each in there.values())
@@ -48,9 +48,18 @@ def test_it_knows_free_ripe_and_doubtful_slices_and_their_alike(
             for each in found:
                 assert each.count == len(here)
                 assert each.suspects == sum(one[0] == 0 for one in here.values())
-                assert each.free == sorted(number for number, one in here.items() if one[1] == FREE)
-                assert each.ripe == sorted(number for number, one in here.items() if 0 <= one[1] <= now_us)
+                assert each.free == _at(here, FREE, FREE)
+                assert each.ripe == _at(here, 0, now_us)
                 assert each.opens_us(now_us) == _next_us(here, now_us)
+
+
+def _numbers(several: list[list[int]]) -> list[int]:
+    return sorted(number for numbers in several for number in numbers)
+
+
+def _at(there: dict[int, tuple[int, int, int, str]], first_us: int, last_us: int) -> list[int]:
+    """The slices that open between these instants."""
+    return sorted(number for number, each in there.items() if first_us <= each[1] <= last_us)
 
 
 def _next_us(there: dict[int, tuple[int, int, int, str]], now_us: int) -> int:
