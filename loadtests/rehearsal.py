@@ -76,22 +76,24 @@ def _twins(asked: argparse.Namespace, folder: Path) -> Iterator[Twin]:
         yield twin
 
 
-def write_profile(asked: argparse.Namespace, folder: Path) -> float:
-    """Write the profile; return the milliseconds of its largest batch."""
+def write_profile(asked: argparse.Namespace, folder: Path, share: str = SHARE) -> float:
+    """Write the profile of a slice; return the milliseconds of its largest batch."""
     took_ms = {rows: asked.batch_ms + asked.row_ms * rows for rows in ROWS}
     points = tuple(Point(0, rows, ms * 1e3, ms * 1e3, 1) for rows, ms in took_ms.items())
-    share = Share.parse(SHARE)
-    ProfileStore(folder).write(Profile(MODEL, VARIANT, KIND, points, 200_000, 1 << 28, share=share))
+    profile = Profile(MODEL, VARIANT, KIND, points, 200_000, 1 << 28, share=Share.parse(share))
+    ProfileStore(folder).write(profile)
     return float(took_ms[ROWS[-1]])
 
 
-def fleet_settings(asked: argparse.Namespace, profiles: Path, slo_ms: float) -> dict[str, object]:
-    """Return the settings of the fleet with its one model."""
+def fleet_settings(
+    asked: argparse.Namespace, profiles: Path, slo_ms: float, share: str = SHARE, slices: int = SLICES
+) -> dict[str, object]:
+    """Return the settings of the fleet with its one model, and so many slices on each GPU."""
     rehearse = {"noise": asked.noise, "seed": asked.seed}
     device = {"name": "h", "kind": KIND, "count": asked.gpus, "rehearse": rehearse}
     return {
         "devices": [device],
-        "slices": [{"name": "g", "device": "h", "share": SHARE, "count": SLICES}],
+        "slices": [{"name": "g", "device": "h", "share": share, "count": slices}],
         "models": [{"path": str(ROOT / "loadtests" / MODEL), "slo_ms": slo_ms}],
         "profiles": {"folder": str(profiles)},
     }

@@ -8,7 +8,7 @@ its median and 99th percentile in microseconds.
 
 import argparse
 import gc
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import process_time, thread_time_ns
 
 import numpy as np
@@ -27,7 +27,8 @@ SPEEDS = (  # models, slices, SLO in ms, requests/s, seconds
 DECISIONS = ((1, 8, 5000), (10, 8, 5000), (50, 1, 300), (50, 8, 4000))  # models, slices, requests/s
 DECISION_SLO_US = 100_000
 REQUESTS = 20_000
-EVENTS = ("arrive", "batch_done")
+Clock = Callable[[], int]
+EVENTS = ("arrive", "wake", "batch_done")
 
 
 def main() -> None:
@@ -55,36 +56,49 @@ def main() -> None:
 
 
 class Timed(Scheduler):
-    """Times its events, in nanoseconds."""
+    """Takes the time of its events, by a clock."""
 
     taken: dict[str, list[int]]
+    clock: Clock
 
     def arrive(self, request: Request, now_us: int) -> Sequence[Command]:
-        begin_ns = thread_time_ns()
+        begin = self.clock()
         commands = super().arrive(request, now_us)
-        self.taken["arrive"].append(thread_time_ns() - begin_ns)
+        self.taken["arrive"].append(self.clock() - begin)
+        return commands
+
+    def wake(self, now_us: int) -> Sequence[Command]:
+        begin = self.clock()
+        commands = super().wake(now_us)
+        self.taken["wake"].append(self.clock() - begin)
         return commands
 
     def batch_done(self, batch_id: int, compute_us: int, now_us: int) -> Sequence[Command]:
-        begin_ns = thread_time_ns()
+        begin = self.clock()
         commands = super().batch_done(batch_id, compute_us, now_us)
-        self.taken["batch_done"].append(thread_time_ns() - begin_ns)
+        self.taken["batch_done"].append(self.clock() - begin)
         return commands
 
 
 class TimedRun(Run):
+    def __init__(self, world: World, clock: Clock) -> None:
+        self.clock = clock
+        super().__init__(world)
+
     def build(self) -> Timed:
         scheduler = Timed(self.site.served, self.site.limits)
-        scheduler.taken = {event: [] for event in EVENTS}
+        scheduler.taken, scheduler.clock = {event: [] for event in EVENTS}, self.clock
         return scheduler
 
 
-def decisions(world: World, rate: float) -> dict[str, list[int]]:
-    """Return the nanoseconds of each event of the scheduler."""
-    run = TimedRun(world)
+def decisions(
+    world: World, rate: float, requests: int = REQUESTS, seed: int = 0, clock: Clock = thread_time_ns
+) -> dict[str, list[int]]:
+    """Return what each event of the scheduler takes, by kind; nanoseconds where no other clock is given."""
+    run = TimedRun(world, clock)
     assert isinstance(run.scheduler, Timed)  # noqa: S101
     taken = run.scheduler.taken
-    arrivals = list(offer(world, rate, REQUESTS / rate, 0))
+    arrivals = list(offer(world, rate, requests / rate, seed))
     gc.disable()
     run.play(arrivals)
     gc.enable()

@@ -1,15 +1,24 @@
-"""The fleet whose scheduler is timed answers all that comes, on any number of slices."""
+"""The scheduler's events are timed, for as many requests as come, on any number of slices."""
 
 import pytest
 
-from loadtests.slices_cost import Fleet
+from loadtests.simulation_cost import decisions
+from loadtests.slices_cost import cost
+from loadtests.virtual_world import World
+from serving.specs import BatchingSpec
 
-COUNTED = 1000
+COUNTED, RATE = 1000, 200.0
 
 
 @pytest.mark.parametrize("slices", [1, 20])
-def test_each_request_is_answered_and_its_cost_is_counted(slices: int) -> None:
-    fleet = Fleet(slices, 0.5, seed=1)
-    assert fleet.play(COUNTED) > 0
-    assert 0.85 * COUNTED < fleet.rows <= COUNTED  # the first tenth is not counted
-    assert fleet.scheduler.open_requests == 0
+def test_each_request_and_each_batch_is_counted_and_costs_something(slices: int) -> None:
+    ticks = iter(range(1 << 40))
+    world = World(BatchingSpec(), slices, batch_max=4)
+    taken = decisions(world, RATE, COUNTED, seed=1, clock=lambda: next(ticks))
+    assert 0.85 * COUNTED < len(taken["arrive"]) < 1.15 * COUNTED  # Poisson
+    assert len(taken["arrive"]) / 4 <= len(taken["batch_done"]) <= len(taken["arrive"])
+    assert all(each == [1] * len(each) for each in taken.values())  # nothing else asked the clock meanwhile
+
+
+def test_it_is_the_mean_over_requests() -> None:
+    assert cost(20, 0.5, seed=1, requests=COUNTED) > 0
