@@ -4,6 +4,7 @@ import re
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from importlib.machinery import ModuleSpec
 from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -48,6 +49,18 @@ def test_folders_of_the_same_name_keep_their_own_code(tmp_path: Path) -> None:
     one = np.ones((1, 1), np.float32)
     answers = [np.asarray(replica.predict({"X": one}, {})[0]["Y"]).item() for replica in (first, second)]
     assert answers == [3, -3]
+
+
+def test_a_model_loads_beside_another_that_is_still_importing_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = ModuleType("torch")
+    half.__spec__ = ModuleSpec("torch", None)
+    monkeypatch.setattr(half.__spec__, "_initializing", True, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", half)
+    replica, _ = load_replica(PythonBackend(1), order(write_model(tmp_path / "m", DOUBLE)), Memory(), GARBAGE)
+    answer = replica.predict({"X": np.ones((1, 1), np.float32)}, {})[0]["Y"]
+    assert np.asarray(answer).item() == 2
 
 
 def test_warming_up_runs_the_smallest_and_the_largest_size_and_checks_the_answers(tmp_path: Path) -> None:

@@ -107,8 +107,11 @@ class PythonBackend:
         return found
 
     def _settle_newly(self) -> None:
-        # By the thread that loads: what another thread finds there may be half imported yet.
-        self._torch = sys.modules.get("torch")
+        # By the thread that loads. Another load beside it may be at the import yet: then this model has not
+        # imported torch, and the other one settles it.
+        torch = sys.modules.get("torch")
+        if torch is not None and not getattr(getattr(torch, "__spec__", None), "_initializing", False):
+            self._torch = torch
         self.settle()
 
     def settle(self) -> None:
