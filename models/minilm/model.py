@@ -32,6 +32,8 @@ LIGHT_FILES, SUMS = ("model.safetensors", "tokenizer.json"), "SHA256SUMS"
 WEIGHTS_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
 """What is computed outside the linear layers, by precision."""
+EXACT_TERMS = 2**24 // 127**2
+"""A sum of so many products of two int8 numbers is exact in fp32, in any order."""
 LAYERS, HEADS, WIDTH, NORM_EPSILON = 6, 12, 384, 1e-12  # the package's config.json
 
 BYTES_PER_TOKEN_MAX = 64
@@ -75,7 +77,17 @@ def _require(path: Path, expected: str, cure: str) -> None:
 
 
 def _float_linear(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
-    return lambda inputs: functional.linear(inputs, weight, bias)
+    if weight.dtype != torch.bfloat16 or weight.device.type != "cpu" or not _multiplies_only_fp32():
+        return lambda inputs: functional.linear(inputs, weight, bias)
+    weight, bias = weight.float(), bias.float()
+    return lambda inputs: functional.linear(inputs.float(), weight, bias).to(torch.bfloat16)
+
+
+def _multiplies_only_fp32() -> bool:
+    """Return whether this CPU has fast products in fp32 only, as one without AVX-512 has. There fp32 gives
+    the same products of bf16 and int8: 15 to 30 times faster than torch's loops for int8, 4 times for bf16
+    (measured on an EPYC with AVX2, a core, torch 2.13)."""
+    return torch.backends.cpu.get_cpu_capability() == "AVX2"
 
 
 def _int8_linear(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
@@ -83,17 +95,30 @@ def _int8_linear(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
     found as they come, so that no token's result depends on what else is in its batch. Sums are exact, in 32
     bits."""
     weight_scale = weight.abs().amax(1) / 127
-    quantized = (weight / weight_scale[:, None]).round_().to(torch.int8).t()
+    multiply = _int8_product((weight / weight_scale[:, None]).round_().t())
 
     def apply(inputs: torch.Tensor) -> torch.Tensor:
         tokens = inputs.reshape(-1, inputs.shape[-1])
         scale = tokens.abs().amax(1, keepdim=True).clamp_min_(1e-12).div_(127)
-        # No public call multiplies int8 matrices on a CPU; torch is pinned and the tests would see it go.
-        sums = torch._int_mm((tokens / scale).round_().to(torch.int8), quantized)  # noqa: SLF001
-        outputs = sums.to(torch.float32).mul_(scale).mul_(weight_scale).add_(bias)
+        outputs = multiply((tokens / scale).round_()).mul_(scale).mul_(weight_scale).add_(bias)
         return outputs.view(*inputs.shape[:-1], -1)
 
     return apply
+
+
+def _int8_product(quantized: torch.Tensor) -> Linear:
+    """Return the product with a matrix of whole numbers up to 127, exact until it is rounded to fp32."""
+    if _multiplies_only_fp32():
+        parts = quantized.split(EXACT_TERMS)
+
+        def by_floats(tokens: torch.Tensor) -> torch.Tensor:
+            products = (each @ part for each, part in zip(tokens.split(EXACT_TERMS, 1), parts, strict=True))
+            return sum((each.to(torch.int32) for each in products), torch.tensor(0)).to(torch.float32)
+
+        return by_floats
+    held = quantized.to(torch.int8)
+    # No public call multiplies int8 matrices on a CPU; torch is pinned and the tests would see it go.
+    return lambda tokens: torch._int_mm(tokens.to(torch.int8), held).to(torch.float32)  # noqa: SLF001
 
 
 class Encoder:
@@ -101,7 +126,8 @@ class Encoder:
 
     On a CPU, what is neither converted nor joined stays the mapped file's pages, one copy for all processes:
     of the package's 91 MB in fp32 all but 11 MB (query, key and value are one matrix here), of light weights
-    the same share in bf16. bf16 from the package and int8 are each process's own.
+    the same share in bf16. bf16 from the package and int8 are each process's own, and
+    bf16 where a CPU multiplies only fp32.
     """
 
     def __init__(self, weights: dict[str, torch.Tensor], precision: str, device: str = "cpu") -> None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import torch
 
 from tests.models.samples import MODELS, SampleModel, SizedModel, built, code, loaded, measured, variants
 
@@ -83,6 +84,29 @@ def test_a_cheaper_precision_points_where_fp32_points(precision: str, floor: flo
     texts = _docstrings(24)
     cosines = (_one_by_one(_of(precision, tokens), texts) * _one_by_one(_of("fp32", tokens), texts)).sum(1)
     assert cosines.min() >= floor
+
+
+@pytest.mark.parametrize("only_fp32", [True, False])
+def test_an_int8_product_is_exact_on_either_kind_of_cpu(
+    only_fp32: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(code("minilm"), "_multiplies_only_fp32", lambda: only_fp32)
+    drawn = np.random.default_rng(0)
+    weights = np.vstack([drawn.integers(-127, 128, (31, 1536)), np.full((1, 1536), 127)]).T
+    tokens = np.vstack([drawn.integers(-127, 128, (17, 1536)), np.full((1, 1536), 127)])
+    product = code("minilm")._int8_product(torch.tensor(weights, dtype=torch.float32))
+    found = product(torch.tensor(tokens, dtype=torch.float32)).numpy()
+    assert np.array_equal(found, (tokens @ weights).astype(np.float32))
+
+
+def test_bf16_points_in_one_direction_on_either_kind_of_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for only_fp32 in (True, False):
+        monkeypatch.setattr(code("minilm"), "_multiplies_only_fp32", lambda only_fp32=only_fp32: only_fp32)
+        code("minilm")._encoders.clear()
+        found.append(_one_by_one(_of("bf16", 32), TEXTS))
+    code("minilm")._encoders.clear()
+    assert (found[0] * found[1]).sum(1).min() >= 0.9998
 
 
 def test_a_text_is_cut_after_the_tokens_of_its_variant() -> None:
