@@ -10,7 +10,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from serving.policy.placement.check import faults, shortfalls
 from serving.policy.placement.plan import ROUNDING, PlacedReplica, Placement, Slot, cost, domains, short
@@ -110,6 +109,8 @@ def same_slices(old: Sequence[Slot], new: Sequence[Slot]) -> list[tuple[int, int
         if len(before) == len(after) == 1:
             found.append((before[0], after[0]))
         elif before and after:
+            from scipy.optimize import linear_sum_assignment  # see `placement.programs`
+
             worth = np.array([[kept_us(old[one], new[other]) for other in after] for one in before])
             rows, columns = linear_sum_assignment(worth, maximize=True)
             pairs = zip(rows.tolist(), columns.tolist(), strict=True)

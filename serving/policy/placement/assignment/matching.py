@@ -8,15 +8,18 @@ problem and equal devices one sink.
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from serving.policy.placement.assignment.lots import KeptBundles, Lot, Spot
 from serving.policy.placement.assignment.transport import Arcs, transport
 from serving.policy.placement.moves import SETTLE_US, replica, start_us, stays_us
 from serving.policy.placement.plan import Bundle, Placement, Slot
 from serving.policy.placement.problem import PlacementDevice
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 WAYS_MAX = 16
 """The kinds of devices that are looked at for a bundle: those that have most in common with it."""
@@ -90,12 +93,14 @@ def ways(bundles: Sequence[Sequence[Slot]], devices: Sequence[Sequence[Slot]]) -
     return np.array(sources, np.int64), np.array(sinks, np.int64), np.array(saved)
 
 
-def _replicas(many: Sequence[Sequence[Slot]], columns: dict[Hashable, int]) -> csr_array:
+def _replicas(many: Sequence[Sequence[Slot]], columns: dict[Hashable, int]) -> "csr_array":
     """Return a matrix with a row for each of `many`, of the times to start its replicas, in us.
 
     A column stands for a (share, start, replica) and how many of it there are. So rows have in common what
     multisets have.
     """
+    from scipy.sparse import csr_array  # see `placement.programs`
+
     rows, places, values = [], [], []
     for row, slots in enumerate(many):
         count: Counter[Hashable] = Counter()

@@ -10,9 +10,6 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
-from scipy.sparse import csr_array, eye_array, hstack
-from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
 PROGRAM_MAX = 20_000
 """Up to so many ways are always a linear program. More are matched, up to `MATCHED_MAX`."""
@@ -30,6 +27,9 @@ def transport(arcs: Arcs, supply: Sequence[int], demand: Sequence[int]) -> NDArr
     No source gives more than it has, and no sink takes more than it asks for. All of the demand is met if
     every source reaches every sink and all together have enough.
     """
+    from scipy.optimize import linprog  # see `placement.programs`
+    from scipy.sparse import csr_array
+
     sources, sinks, worth = arcs
     if not len(worth):
         return np.zeros(0, np.int64)
@@ -52,6 +52,9 @@ def _matched(arcs: Arcs, supply: Sequence[int], demand: Sequence[int]) -> NDArra
 
     Each unit of a source gets a unit of a sink or stays, which is worth nothing.
     """
+    from scipy.sparse import csr_array, eye_array, hstack
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
     sources, sinks, worth = arcs
     first_out, first_in = np.cumsum([0, *supply]), np.cumsum([0, *demand])
     times = np.take(supply, sources) * np.take(demand, sinks)
