@@ -47,8 +47,9 @@ fast: $(STAMPS)/dev setup ## the tests that take no time; the rest is marked slo
 	@$(ON_ALL_CORES) -m 'not live and not slow'
 	@$(THREE_AT_A_TIME) -m 'live and not slow' --ignore tests/acceptance
 
-night: $(STAMPS)/dev setup ## the tests that only compute, with every case and random world, and with new examples
+night: $(STAMPS)/dev setup ## every test, with every case and random world, and with new examples
 	@PENSTOCK_SEEDS=10 $(ON_ALL_CORES) -m 'not live'
+	@PENSTOCK_SEEDS=10 $(THREE_AT_A_TIME) -m live
 
 lint: $(STAMPS)/dev ## style, format, types, import contracts
 	@$(LINT)

@@ -1,7 +1,8 @@
 """Settings for every test."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from itertools import compress
 from pathlib import Path
 
 import pytest
@@ -58,14 +59,27 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if is_whole_gateway or LIVE in collection_path.read_text("utf-8") else True
 
 
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
-    """Mark the tests of whole gateways as live, and give those that start gateways more time."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of whole gateways as live, give those that start gateways more time, and leave out tests
+    that take turns, unless the command names their file."""
     for item in items:
         place = item.path.relative_to(Path(__file__).parent)
         if place.parts[0] == "acceptance":
             item.add_marker(pytest.mark.live)
         if place.parts[0] in HANGS_S:
             item.add_marker(pytest.mark.timeout(HANGS_S[place.parts[0]]))
+    if any(".py" in argument for argument in config.args):
+        return
+    its_turn = [_is_its_turn(item) for item in items]
+    config.hook.pytest_deselected(items=[*compress(items, [not each for each in its_turn])])
+    items[:] = compress(items, its_turn)
+
+
+def _is_its_turn(item: pytest.Item) -> bool:
+    """Live tests of a file share a gateway, and so their turn."""
+    turns = item.get_closest_marker("in_turn")
+    is_live = item.get_closest_marker("live") is not None
+    return turns is None or seeds.is_turn(item.nodeid.split("::" if is_live else "[")[0], turns.args[0])
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

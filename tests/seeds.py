@@ -9,12 +9,13 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
+from zlib import crc32
 
 from hypothesis import settings
 
 WITHOUT_GIT = 23
 PART = 50
-DAILY = 3
+DAILY = 6
 """`make test` draws one of so many examples of a property that `make night` draws."""
 
 T = TypeVar("T")
@@ -59,6 +60,11 @@ def some(every: Sequence[T], daily: int = 1) -> Sequence[T]:
         return every
     first = BASE % len(every)
     return [*every[first:], *every[:first]][:daily]
+
+
+def is_turn(name: str, turns: int) -> bool:
+    """Return whether this run plays a test that `make test` plays at one commit in `turns`."""
+    return IS_NIGHT or (crc32(name.encode()) + BASE) % turns == 0
 
 
 def seeds(night: int) -> range:

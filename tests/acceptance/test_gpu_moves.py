@@ -23,7 +23,7 @@ from tests.gpus.load import asked
 from tests.gpus.machine import Machine, standing_in
 from tests.seeds import some
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.in_turn(2)]
 
 H200S = ("h200", "h200", "h200:", "h200:", "h200", "h200", "h200", "h200")
 A100S = ("a100:3g.20gb@4#1,2g.10gb@2#2,1g.5gb@0#3", "a100:7g.40gb@0#4", "a100:", "a100")

@@ -39,6 +39,7 @@ BESIDE_OTHERS = {
     "tests/router/test_descriptors.py": "a command that ends at once",
     "tests/router/test_output.py": "a command that prints",
     "tests/router/test_rpc_grpcio.py": "a client that sends once",
+    "tests/router/test_start.py": "an import",
     "tests/router/test_rpc_streams.py": "servers that stand still",
     "tests/router/tls/test_files.py": "certificates of 30 days",
     "tests/runtime/slicing/test_inventory.py": "a driver's twin that answers at once",

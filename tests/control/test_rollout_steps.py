@@ -15,6 +15,7 @@ from serving.slice_specs import SliceSpec
 from tests.policy.transition.fleets import pair
 from tests.policy.transition.small import HALF, mps, problem_of, slot
 from tests.policy.transition.walk import contents
+from tests.seeds import drawn
 
 
 def spec_of(created: Create, name: str) -> SliceSpec:
@@ -32,7 +33,7 @@ def named(placement: Placement) -> Specs:
     }
 
 
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 @given(st.integers(0, 10**6))
 def test_the_states_are_those_after_each_group_and_end_at_the_new_placement(seed: int) -> None:
     problem, old, new = pair(Random(seed), devices_max=3, models_max=3)

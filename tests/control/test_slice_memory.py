@@ -22,6 +22,7 @@ from serving.control.slice_memory import IN_USE, LOST, UNWANTED, WORTH_MORE, Sli
 from serving.policy.residency import Key
 from serving.vocabulary import NEVER_US
 from tests.control.residency_world import World
+from tests.seeds import drawn
 
 MB = 1 << 20
 LOAD_US = 1000
@@ -49,7 +50,7 @@ def replace(residency: SliceMemory, old: Key, new: Key, now: int) -> None:
     residency.loaded(new, (LOAD_US, MB), now)
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(st.integers(0, 30), st.booleans(), STEPS)
 def test_any_history_keeps_to_memory_spares_who_is_busy_and_answers_who_asks(
     seed: int, surprises: bool, steps: list[tuple[int, int]]

@@ -12,7 +12,7 @@ from loadtests.gateway import ROOT, Gateway, model_entry, started
 from tests.acceptance.gateway import SAMPLE, GatewayProcess
 from tests.loadtests.patience import PATIENT_MS
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.in_turn(2)]
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ FOUND = {
 }
 """What `loadtests.autoscaling.filled` found of each model; to find it anew takes longer than the runs."""
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_turn(2)]
 
 
 class Found(SimulatedTables):

@@ -43,7 +43,7 @@ from router.explain.main import explain
 from serving.simulation.patterns import RateStep
 from tests.loadtests.patience import patient
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.in_turn(2)]
 
 SHAPE = Shape(0.25, 1.4, 2.5)
 DAY_S, FULL = 180.0, 40.0

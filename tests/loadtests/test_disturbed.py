@@ -11,7 +11,7 @@ import pytest
 from loadtests.disturbed import WINDOWS
 from loadtests.gateway import ROOT
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.in_turn(3)]
 
 PATIENCE_S = 280
 DISTURBANCES = ("burner", "server stopped")  # `poisoned` needs a profile, which a busy machine does not give

@@ -90,6 +90,7 @@ def test_only_every_number_doubled_is_right() -> None:
     assert SOUND.fault(Answer(200, {}, doubled))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.live
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", [KILL, STOP, POISON], ids=lambda one: one.name)

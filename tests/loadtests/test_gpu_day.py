@@ -12,7 +12,7 @@ from loadtests.gpu_day import STEPS
 from loadtests.gpu_day_report import Outcome, Shown, Status, markdown
 from tests.gpus.machine import ROOT, Machine, standing_in
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.in_turn(3)]
 
 TORCH = "torch computes on no GPU here"
 

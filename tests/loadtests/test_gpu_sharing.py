@@ -29,6 +29,7 @@ def keep_profiles(folder: Path, model: str, variant: str) -> None:
         ProfileStore(folder).write(Profile(model, variant, KIND, points, share=Share("cores", cores)))
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.live
 @pytest.mark.slow
 def test_each_way_is_offered_the_same_on_shares_at_the_knees(tmp_path: Path) -> None:

@@ -176,6 +176,7 @@ def test_a_move_that_is_over_too_soon_each_time_is_said(monkeypatch: pytest.Monk
     assert there.killed == []
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.live
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["migration", "gateway killed"])

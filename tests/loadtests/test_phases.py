@@ -10,7 +10,7 @@ from loadtests.gateway import Gateway, model_entry, started
 from loadtests.phases import measure
 from tests.loadtests.patience import PATIENT_MS
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.in_turn(2)]
 
 UNEXPLAINED_MAX = 0.15
 ROUNDS = 12

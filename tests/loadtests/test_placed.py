@@ -93,6 +93,7 @@ def test_rates_without_a_plan_that_holds_are_said_with_what_would_help() -> None
 
 
 @two_cores
+@pytest.mark.in_turn(2)
 @pytest.mark.live
 @pytest.mark.slow
 def test_a_placement_is_played_on_a_real_gateway(monkeypatch: pytest.MonkeyPatch) -> None:

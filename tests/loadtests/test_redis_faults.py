@@ -28,7 +28,7 @@ from loadtests.redis_faults import (
 from loadtests.wire import ask
 from tests.loadtests.patience import PATIENT_MS
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.in_turn(2)]
 
 SIDE = Side(5.0, 9.0, {RIGHT: 100}, {"miss": 100}, 0.1)
 BARE_PHASE = Phase(BARE, SIDE, SIDE)

@@ -17,7 +17,7 @@ from loadtests.payloads import Contents
 from loadtests.slo_capacity import run_point
 from loadtests.testbed import Setting, Testbed, Watch
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.in_turn(3)]
 
 CURVES = st.lists(st.integers(1, 30_000), min_size=1, max_size=20)
 

@@ -249,6 +249,7 @@ def test_the_picture_has_a_column_for_each_model(tmp_path: Path) -> None:
     assert (tmp_path / "stairs.png").stat().st_size > 10_000
 
 
+@pytest.mark.in_turn(2)
 @pytest.mark.live
 @pytest.mark.slow
 def test_no_answer_over_the_wire_is_below_its_floor_and_each_is_as_accurate_as_it_says(

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from tests.models.samples import MODELS, SampleModel, SizedModel, built, code, loaded, measured, variants
+from tests.seeds import some
 
 pytestmark = pytest.mark.slow  # each loads 90 MB of weights
 
@@ -79,7 +80,7 @@ def test_bf16_in_a_batch_stays_within_the_cosine_of_its_precision() -> None:
 
 
 @pytest.mark.parametrize(("precision", "floor"), [("bf16", 0.9998), ("int8", 0.98)])
-@pytest.mark.parametrize("tokens", [16, 128])
+@pytest.mark.parametrize("tokens", some([16, 128]))
 def test_a_cheaper_precision_points_where_fp32_points(precision: str, floor: float, tokens: int) -> None:
     texts = _docstrings(24)
     cosines = (_one_by_one(_of(precision, tokens), texts) * _one_by_one(_of("fp32", tokens), texts)).sum(1)
@@ -186,7 +187,7 @@ def test_a_sample_has_the_size_that_was_asked_for(size: int) -> None:
     assert [len(text) for text in texts.ravel()] == [size, size]
 
 
-@pytest.mark.parametrize("variant", ["int8-16", "bf16-32"])  # the others take half a minute
+@pytest.mark.parametrize("variant", some(["int8-16", "bf16-32"]))  # the others take half a minute
 def test_retrieval_accuracy_equals_the_stated_one_exactly(variant: str) -> None:
     texts = _docstrings(600)
     vectors = _one_by_one(loaded("minilm", variant), texts)

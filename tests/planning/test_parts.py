@@ -23,6 +23,7 @@ from serving.policy.placement.plan import Placement, Slot
 from serving.policy.placement.problem import Instances
 from serving.slice_specs import Share
 from tests.planning.worlds import on_each, on_one, option, question, resident, slot
+from tests.seeds import drawn
 
 MODELS = "abcdef"
 sets = st.lists(st.sets(st.sampled_from(MODELS), min_size=1, max_size=3).map(sorted), max_size=8)
@@ -50,7 +51,7 @@ def connected(models: list[list[str]]) -> set[frozenset[str]]:
     return found
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=drawn(50), deadline=None)
 @given(sets, rate_maps)
 def test_models_are_together_where_slices_connect_them_and_nowhere_else(
     models: list[list[str]], rates: Mapping[str, float]
@@ -65,7 +66,7 @@ def test_models_are_together_where_slices_connect_them_and_nowhere_else(
             assert set(each.models) <= set(part.kept)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=drawn(50), deadline=None)
 @given(sets, rate_maps)
 def test_the_whole_takes_no_more_than_its_bound(models: list[list[str]], rates: Mapping[str, float]) -> None:
     parts, _ = cut_up(models, rates)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.exp3 import Exp3, exp3_regret_max
+from tests.seeds import drawn
 
 Losses = Callable[[int, Random], list[float]]
 
@@ -68,7 +69,7 @@ def test_the_best_arm_gets_most_of_the_plays_and_loses_them_when_it_fails() -> N
     assert share(0, 13_000, 16_000) > 0.6
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(st.data(), st.integers(2, 6), st.floats(0, 1, exclude_max=True))
 def test_masked_arms_are_never_played_and_probabilities_are_of_those_allowed(
     data: st.DataObject, arms: int, u: float

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.exp4 import Exp4, exp4_regret_max
+from tests.seeds import drawn
 
 RATES = (0.5, 0.4, 0.1, 0.45)
 
@@ -42,7 +43,7 @@ def test_a_member_that_degrades_loses_its_weight_and_gets_it_back() -> None:
     assert teach((0.0, 0.3, 0.5), 1000)[0] > 0.9
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(st.lists(st.dictionaries(st.integers(0, 3), st.floats(0, 1), max_size=4), max_size=8))
 def test_weights_are_shares_and_a_missing_vote_is_not_judged(given_: list[dict[int, float]]) -> None:
     policy = Exp4(4)

@@ -25,6 +25,9 @@ from serving.policy.residency import (
     Newcomer,
     least,
 )
+from tests.seeds import drawn, some
+
+pytestmark = pytest.mark.in_turn(2)
 
 MODELS = 50
 
@@ -58,7 +61,7 @@ def test_at_equal_rates_who_is_loaded_sooner_or_holds_more_goes() -> None:
     assert goes(policy, newcomer, model("a", 0.1, 2, 2e6), model("b", 0.1)) == "b"
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3)), min_size=1, max_size=5), st.integers(1, 12))
 def test_those_that_go_make_room_and_none_of_them_goes_for_nothing(
     sizes: list[tuple[int, int]], short_bytes: int
@@ -136,8 +139,8 @@ def test_in_a_few_minutes_it_has_more_hits_than_lru_and_lfu() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exponent", [0.9, 1.1])
-@pytest.mark.parametrize("drift_s", [0.0, 250.0])
+@pytest.mark.parametrize("exponent", some([0.9, 1.1]))
+@pytest.mark.parametrize("drift_s", some([0.0, 250.0]))
 @pytest.mark.parametrize("slo_us", [2e5, 1e6])
 def test_on_zipf_it_has_more_hits_than_lru_lfu_and_gdsf_where_models_are_alike(
     exponent: float, drift_s: float, slo_us: float
@@ -154,8 +157,8 @@ def test_on_zipf_it_has_more_hits_than_lru_lfu_and_gdsf_where_models_are_alike(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exponent", [0.9, 1.1])
-@pytest.mark.parametrize("drift_s", [0.0, 250.0])
+@pytest.mark.parametrize("exponent", some([0.9, 1.1]))
+@pytest.mark.parametrize("drift_s", some([0.0, 250.0]))
 def test_on_zipf_it_saves_more_loading_than_lru_lfu_and_gdsf_where_sizes_and_costs_differ(
     exponent: float, drift_s: float
 ) -> None:

@@ -15,6 +15,7 @@ from serving.profile.exploration import (
     Trial,
     coarse_rows,
 )
+from tests.seeds import drawn
 
 Truth = Callable[[int], float]
 LONG = 1e9
@@ -128,7 +129,7 @@ def test_points_have_the_quantiles_of_their_runs_and_the_yardstick_beside_them()
     assert point.yardstick_us == 8
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(
     st.integers(1, 128), st.sampled_from([(0,), (16, 128)]), st.tuples(st.floats(1, 1e5), st.floats(0, 1e4)),
     st.floats(1e3, 1e6), st.booleans(), st.integers(0, 9),

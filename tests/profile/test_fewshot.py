@@ -14,6 +14,7 @@ from serving.profile.profiles import ProfileSet
 from serving.profile.surface import Place
 from serving.slice_specs import Share
 from tests.profile.surfaces import Measured, generated, surface
+from tests.seeds import drawn
 
 OTHERS = [surface(generated(seed)) for seed in range(5)]
 PLACES = [(amount, rows) for amount in (1.0, 2.0, 3.0, 4.0, 7.0) for rows in (1, 2, 4, 8, 16)]
@@ -34,7 +35,7 @@ def off(found: Measured, expected: Measured) -> float:
     return max(max(found[place] / us, us / found[place]) for place, us in expected.items()) - 1
 
 
-@settings(max_examples=40)  # each costs milliseconds
+@settings(max_examples=drawn(40))  # each costs milliseconds
 @given(seeds, chosen, st.integers(0, 5))
 def test_what_was_measured_stays_and_all_is_monotone_with_an_error(
     seed: int, places: list[Place], others: int

@@ -32,6 +32,7 @@ from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.variant_reasons import variant_reasons_of
 from serving.slice_specs import SliceSpec
 from tests.router.settings.samples import write_deployment
+from tests.seeds import drawn
 
 GATEWAY = """\
 slices: [{name: cpu-a, cores: 1}]
@@ -98,7 +99,7 @@ def told(found: ProfiledCapacity | None) -> tuple[int, float] | None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=drawn(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(took_us=times_us)
 def test_all_four_name_the_same_for_any_profile(home: Path, took_us: Sequence[int]) -> None:
     made = profile(took_us)

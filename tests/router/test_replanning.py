@@ -28,7 +28,7 @@ from serving.slice_specs import SliceSpec
 from tests.router.replanning_jobs import pipe, wait_and_advise
 from tests.router.settings.samples import write_deployment
 
-pytestmark = pytest.mark.slow  # each job is a process
+pytestmark = [pytest.mark.slow, pytest.mark.in_turn(2)]  # each job is a process
 
 GATEWAY = """\
 slices: [{name: cpu-a, cores: 1}, {name: cpu-b, cores: 1}]

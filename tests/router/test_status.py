@@ -43,6 +43,7 @@ from serving.vocabulary import (
 )
 from tests.builders import model_spec, served
 from tests.router.happenings import end, reply, request, run
+from tests.seeds import drawn
 
 HOUR_US = 3_600_000_000
 
@@ -197,7 +198,7 @@ def test_a_restart_between_two_readings_shows_no_negative_rates() -> None:
     assert cells(shown, "digits")["req/s"] == "2.0"
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(
     st.lists(st.integers(0, 60), min_size=1, max_size=30),
     st.sets(st.integers(1, 60), min_size=1, max_size=8).map(sorted),

@@ -19,6 +19,7 @@ from serving.vocabulary import COMPLETED, Downgrade
 from tests.builders import graded
 from tests.runtime.ground import Ground, turn
 from tests.runtime.test_searching_histories import Scripted
+from tests.seeds import drawn
 
 SHARES: dict[str, float | None] = {"large": 0.95, "base": 0.9, "tiny": 0.8}
 TIERS = (Needs("gold", accuracy_min=0.94), Needs("cheap", accuracy_min=0.85, optimize="cheapest"))
@@ -261,7 +262,7 @@ events = st.lists(
 
 
 @given(events)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=drawn(60))
 async def test_whatever_comes_and_goes_an_answer_keeps_its_floor_and_is_no_worse_than_a_computed_one(
     happened: list[tuple[str, str, float, int]],
 ) -> None:

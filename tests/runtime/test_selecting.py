@@ -25,6 +25,7 @@ from serving.vocabulary import (
     Outcome,
 )
 from tests.runtime.members import Load, Members
+from tests.seeds import drawn
 from tests.selection.panels import ACCURACY, CLASSES, NAMES, ask, selecting_model, validation
 
 
@@ -197,7 +198,7 @@ async def test_a_floor_that_nobody_reaches_is_refused_with_the_floor() -> None:
 ENDINGS = st.sampled_from([[0], [1], [2], OVERLOAD, NO_REPLICA, MODEL_ERROR, DEADLINE_QUEUED])
 
 
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 @given(
     st.sampled_from(["ensemble", "exp3", "exp4"]),
     st.tuples(ENDINGS, ENDINGS, ENDINGS),

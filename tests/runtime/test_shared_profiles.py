@@ -21,7 +21,7 @@ from serving.runtime.capacity_file import NAME, CapacityFile
 from serving.slice_specs import Share
 from tests.builders import profile, served
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.in_turn(2)]
 
 KIND, WRITES = "cpu-test", 60
 TABLE = Capacity((1, 2), (1.0, 4.0), ((100.0, 210.0), (60.5, 150.0)))

@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from serving.scheduler.lanes import Queue
 from serving.scheduler.requests import Piece
 from tests.scheduler.values import allow, request_of
+from tests.seeds import drawn
 
 picks = st.integers(0, 99)
 SHAPES = ("x", "y")
@@ -99,7 +100,7 @@ class Lines(RuleBasedStateMachine):
             assert all(piece.lane is lane for piece in expected)
 
 
-Lines.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+Lines.TestCase.settings = settings(max_examples=drawn(100), stateful_step_count=40)
 TestLines = pytest.mark.slow(Lines.TestCase)
 
 

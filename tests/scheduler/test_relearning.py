@@ -9,7 +9,7 @@ from serving.simulation.device import BatchTimes
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.in_turn(2)]
 RATE = 100
 AFTER_US = 2 * TRY_US
 

@@ -8,6 +8,8 @@ from serving.simulation.arrivals import Arrival
 from serving.simulation.patterns import POISSON_CV, due_times
 from serving.specs import BatchingSpec
 
+pytestmark = pytest.mark.in_turn(2)
+
 SECONDS, SEEDS = 20, 6
 SLO, WINDOW_DROP = BatchingSpec("slo", guard_us=0), BatchingSpec("window_drop", guard_us=0)
 

@@ -8,6 +8,7 @@ from serving.disturbance import Disturbance, check_apart, preempted, read_distur
 from serving.scheduler.commands import RunBatch
 from serving.simulation.device import BatchTimes, ExactDevice
 from serving.simulation.disturbance import DisturbedDevice
+from tests.seeds import drawn
 
 ROW_US = 1000
 
@@ -34,7 +35,7 @@ def test_a_slow_down_lengthens_what_runs_within_it_by_its_factor(
     assert took_us - slow_us + slow_us / factor == pytest.approx(rows * ROW_US, abs=2)
 
 
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 @given(st.floats(0.1, 0.9), st.floats(5, 20), st.integers(0, 50))
 def test_stops_take_their_share_in_the_mean(taken: float, longest_ms: float, seed: int) -> None:
     of = device(preempted(0, 40, taken, (4, longest_ms)), seed=seed)

@@ -25,6 +25,8 @@ from tests.simulation.catalogue import (
     WORLDS,
 )
 
+pytestmark = pytest.mark.in_turn(2)
+
 CONTEST_US = 10_000_000
 
 

@@ -20,6 +20,8 @@ from tests.simulation.catalogue import (
     WORLDS,
 )
 
+pytestmark = pytest.mark.in_turn(2)
+
 REQUESTS = 2000
 MEASURE_US = 1_000_000  # at least
 CONSOLIDATED = replace(SLO, mode="consolidate")

@@ -16,6 +16,8 @@ from serving.simulation.device import Physics
 from serving.specs import BatchingSpec
 from tests.seeds import drawn, some
 
+pytestmark = pytest.mark.in_turn(2)
+
 CAPACITY = 1280  # rows/s in batches of 32 rows, which take half the SLO
 # An MLP of three layers on one core, as it was measured: one row takes nearly as long as eight.
 MLP = World(
@@ -63,7 +65,7 @@ def fresh_goodput(share: float, seed: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.5, 1.5, 3])
+@pytest.mark.parametrize("share", some([0.5, 1.5, 3]))
 @pytest.mark.parametrize("seed", some([1, 2, 3]))
 @pytest.mark.parametrize(
     ("profiled", "measured_max"),
@@ -100,7 +102,7 @@ def test_that_two_rows_seem_not_to_fit_the_slo_is_found_to_be_wrong(share: float
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", [0.5, 1.5, 3])
+@pytest.mark.parametrize("share", some([0.5, 1.5, 3]))
 @pytest.mark.parametrize(
     "disturbance",
     [

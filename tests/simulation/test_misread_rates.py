@@ -4,14 +4,17 @@ import pytest
 
 from loadtests.virtual_world import good_share
 from serving.policy.rates import Rate
+from tests.seeds import some
 from tests.simulation.catalogue import CAPACITIES, MISREAD, MISREAD_SHARE, TOLERATED_BAD, WORLDS
+
+pytestmark = pytest.mark.in_turn(2)
 
 SECONDS = {"A": 60, "D": 5}
 true_peak = Rate.peak
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("factor", MISREAD)
+@pytest.mark.parametrize("factor", some(MISREAD))
 @pytest.mark.parametrize("row", SECONDS)
 def test_capacity_hardly_depends_on_the_rate_that_is_read(
     row: str, factor: float, monkeypatch: pytest.MonkeyPatch

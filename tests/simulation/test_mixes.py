@@ -8,6 +8,8 @@ import pytest
 from loadtests.mixes import CONTENDERS, NAMED, NEAR, Mix, draw_mix, find_mix
 from loadtests.virtual_world import VirtualModel, good_share
 
+pytestmark = pytest.mark.in_turn(2)
+
 REQUESTS = 16_000  # counted in a run, but for a second before
 AIM = 0.985  # 99 % but for the noise of so short a run
 

@@ -16,7 +16,10 @@ from serving.simulation.arrivals import Arrival
 from serving.simulation.device import NoisyDevice, Physics
 from serving.simulation.engine import Simulation
 from serving.simulation.patterns import POISSON_CV, RateStep, draw
+from tests.seeds import some
 from tests.simulation.catalogue import SETTLE_US, SLO
+
+pytestmark = pytest.mark.in_turn(2)
 
 SECONDS = 20
 NOISE = 0.05
@@ -82,7 +85,7 @@ def played(interference: float, rates: tuple[float, float], alone: bool) -> tupl
 
 @pytest.mark.slow
 @pytest.mark.parametrize("interference", [0.3, 0.6])
-@pytest.mark.parametrize("rates", [(60, 60), (250, 150), (300, 300)])
+@pytest.mark.parametrize("rates", some([(60, 60), (250, 150), (300, 300)]))
 def test_estimates_of_their_own_are_nearer_and_lose_no_promise(
     interference: float, rates: tuple[float, float]
 ) -> None:

@@ -5,6 +5,8 @@ import pytest
 from loadtests.virtual_world import World, good_share
 from tests.simulation.catalogue import CAPACITIES, CAPACITY_SHARE, OVERLOAD_SHARE, WORLDS
 
+pytestmark = pytest.mark.in_turn(2)
+
 SECONDS = {"A": 20, "D": 3, "E": 15}
 
 

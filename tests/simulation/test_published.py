@@ -12,7 +12,10 @@ from loadtests.virtual_world import Run, World, good_share, offer
 from serving.scheduler.commands import Answer, RunBatch
 from serving.specs import BatchingSpec
 from serving.vocabulary import COMPLETED
+from tests.seeds import some
 from tests.simulation.catalogue import SETTLE_US, TOLERATED_BAD, WORLDS
+
+pytestmark = pytest.mark.in_turn(3)
 
 ERROR = 0.06
 REQUESTS = 10_000
@@ -44,12 +47,15 @@ CAPACITIES = {  # requests/s in rows A, B, D, E; 0: see below
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "row", "capacity"),
-    [
-        (name, row, capacity)
-        for name, several in CAPACITIES.items()
-        for row, capacity in zip("ABDE", several, strict=True)
-        if capacity
-    ],
+    some(
+        [
+            (name, row, capacity)
+            for name, several in CAPACITIES.items()
+            for row, capacity in zip("ABDE", several, strict=True)
+            if capacity
+        ],
+        8,
+    ),
 )
 def test_a_policy_carries_what_it_does_in_an_idealised_simulation_and_no_more(
     name: str, row: str, capacity: float

@@ -22,6 +22,8 @@ from serving.vocabulary import COMPLETED
 from tests.policy.views import ReplicaSeen
 from tests.simulation.catalogue import SETTLE_US, SLO, TOLERATED_BAD, WORLDS
 
+pytestmark = pytest.mark.in_turn(3)
+
 TOLERANCE = 0.06
 SHEPHERD = {"A": 366, "D": 4941, "F": 4799}
 SECONDS = {"A": 20.0, "D": 4.0, "F": 5.0}

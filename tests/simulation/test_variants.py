@@ -26,8 +26,10 @@ from serving.simulation.faults import Fault
 from serving.simulation.patterns import RateStep
 from serving.specs import BatchingSpec, TenantSpec
 from serving.vocabulary import COMPLETED
-from tests.seeds import some
+from tests.seeds import drawn, some
 from tests.simulation.catalogue import SETTLED
+
+pytestmark = pytest.mark.in_turn(2)
 
 TOP, MIDDLE, BOTTOM = LADDER = (
     ("top", 0.99, 1500.0, 4000.0), ("middle", 0.96, 700.0, 2000.0), ("bottom", 0.9, 250.0, 1000.0),
@@ -206,7 +208,7 @@ def worlds(draw: st.DrawFn) -> World:
 
 
 @given(worlds(), st.sampled_from([20, 200, 1000]), st.integers(0, 99), st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @pytest.mark.slow
 def test_no_answer_is_below_its_floor_and_each_is_counted_for_who_computed_it(
     world: World, rate: float, seed: int, crash: bool

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
 from loadtests.virtual_world import good_share
 from serving.simulation.device import Physics
+from tests.seeds import some
 from tests.simulation.catalogue import SETTLED
 
 SECONDS = 20
@@ -24,9 +26,9 @@ PROFILED: dict[str, Callable[[int], float]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("profiled", PROFILED)
-@pytest.mark.parametrize("rate", [300, 500, 1500])
-@pytest.mark.parametrize("noise", [0.0, 0.1])
+@pytest.mark.parametrize(
+    ("profiled", "rate", "noise"), some([*product(PROFILED, [300, 500, 1500], [0.0, 0.1])], 8)
+)
 def test_what_is_answered_in_time_is_near_what_a_right_profile_answers(
     profiled: str, rate: int, noise: float
 ) -> None:

@@ -31,6 +31,7 @@ from serving.worker.orders import (
     unpack_unloaded,
 )
 from serving.worker.wire import HEADER, Frame, FrameKind, ProtocolError
+from tests.seeds import drawn
 
 UNPACKERS: list[Callable[[Frame], object]] = [
     unpack_hello, unpack_load, unpack_load_failed, unpack_loaded, unpack_measure, unpack_measured,
@@ -89,7 +90,7 @@ def test_bytes_that_are_no_json_are_an_error(unpack: Callable[[Frame], object], 
         unpack(Frame(FrameKind.LOAD, memoryview(b"\xff" + garbage), memoryview(b"")))
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(st.sampled_from(UNPACKERS), st.dictionaries(st.sampled_from(FIELDS), json_values) | json_values)
 def test_json_of_the_wrong_shape_is_an_error_or_fits_but_never_a_crash(
     unpack: Callable[[Frame], object], content: object

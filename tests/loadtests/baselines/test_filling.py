@@ -9,6 +9,7 @@ from loadtests.baselines.filling import Filling
 from serving.policy.placement.geometry import A100_80, Multiset, multisets
 from serving.policy.placement.plan import Slot
 from serving.slice_specs import Share
+from tests.seeds import drawn
 
 LEGAL = {tuple(sorted(each)) for each in multisets(A100_80)}
 NAMES = st.sampled_from([each.name for each in A100_80])
@@ -24,7 +25,7 @@ def labels(slots: Sequence[Slot]) -> tuple[str, ...]:
 
 
 @given(SLOTS, st.integers(0, 5), st.data())
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 def test_the_first_gpu_with_room_is_found_however_often_slices_come_and_go(
     slots: list[Slot], limit: int, data: st.DataObject
 ) -> None:

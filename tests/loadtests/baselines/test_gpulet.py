@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from loadtests.baselines.gpulet import ideal, knee, solve
 from tests.loadtests.baselines.models import asks, cut, on_parts
+from tests.seeds import drawn
 
 CARRIES = {20: 10.0, 40: 30.0, 60: 36.0, 80: 37.0, 100: 38.0}
 """Most is gained from 20 to 40 per cent; past 60 no step gains 5 %."""
@@ -18,7 +19,7 @@ def test_the_knee_is_the_part_up_to_which_most_is_gained() -> None:
 
 
 @given(st.floats(0.1, 100.0))
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 def test_a_part_is_the_least_that_carries_the_rate_or_the_knee(rate: float) -> None:
     amount = ideal(asks("a", rate, CARRIES).offers, rate).option.share.amount
     assert amount == (20 if rate <= 10 else 40)

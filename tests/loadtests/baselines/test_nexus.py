@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from loadtests.baselines.nexus import solve
 from tests.loadtests.baselines.models import asks, cut, on_parts
+from tests.seeds import drawn
 
 
 def test_a_rate_is_full_nodes_and_a_rest() -> None:
@@ -37,7 +38,7 @@ def test_one_that_runs_several_batches_at_once_has_a_node_alone() -> None:
 
 
 @given(st.lists(st.integers(1, 250), min_size=1, max_size=6))
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 def test_merging_takes_no_more_nodes_than_each_model_for_itself(rates: list[int]) -> None:
     demands = [asks(f"m{place}", rate, {100: 100.0}) for place, rate in enumerate(rates)]
     apart = sum(len(solve(on_parts(each, count=99)).bundles) for each in demands)

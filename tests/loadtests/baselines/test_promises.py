@@ -12,6 +12,7 @@ from loadtests.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
 from serving.policy.placement.problem import PlacementProblem
 from tests.policy.placement.drafts import faults, short
 from tests.policy.placement.small_fleets import MIG, PARTS, problems
+from tests.seeds import drawn
 
 EACH = pytest.mark.parametrize(
     ("method", "how"),
@@ -50,7 +51,7 @@ def test_plans_are_legal_and_short_only_of_devices(method: ModuleType, how: str,
 @pytest.mark.slow
 @EACH
 @given(data=st.data())
-@settings(max_examples=80)
+@settings(max_examples=drawn(80))
 def test_many_plans_are_legal_and_short_only_of_devices(
     method: ModuleType, how: str, data: st.DataObject
 ) -> None:

@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 
 from loadtests.baselines.segments import cover
 from tests.loadtests.baselines.models import asks
+from tests.seeds import drawn
 
 CARRIES = st.dictionaries(st.sampled_from((1, 2, 3, 4, 7)), st.integers(1, 100).map(float), min_size=1)
 
 
 @given(st.integers(1, 2000), CARRIES)
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 def test_the_rate_is_carried_by_copies_of_the_best_and_the_smallest_that_is_enough(
     rate: int, carries: dict[int, float]
 ) -> None:

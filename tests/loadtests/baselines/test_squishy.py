@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from loadtests.baselines.squishy import Session, in_turns, occupancy
 from serving.policy.placement.problem import Demand, Option
 from serving.slice_specs import Share
+from tests.seeds import drawn
 
 ROWS_MAX = 16
 SESSIONS = st.builds(
@@ -26,7 +27,7 @@ def session(rate: float, fixed_ms: float, row_ms: float, slo_ms: float, slowdown
 
 
 @given(SESSIONS)
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_the_duty_cycle_is_that_of_the_largest_batch_whose_first_row_can_wait(one: Session) -> None:
     fitting = [
         rows
@@ -46,7 +47,7 @@ def test_the_duty_cycle_is_that_of_the_largest_batch_whose_first_row_can_wait(on
 
 
 @given(st.lists(SESSIONS, min_size=1, max_size=4))
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_in_a_merged_cycle_all_rates_are_carried_and_nobody_is_late(sessions: list[Session]) -> None:
     if occupancy(sessions) > 1:
         return

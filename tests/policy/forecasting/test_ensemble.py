@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from loadtests.forecasts import ENSEMBLE, HISTORIES, Counts, mean, recorded, score, twin_day
 from serving.policy.forecasting.ensemble import MEMBERS, forecast, foretell
+from tests.seeds import drawn
 
 BIN_S = 10.0
 HISTORY = st.one_of(
@@ -25,7 +26,7 @@ HISTORY = st.one_of(
         st.integers(0, 40),
     ),
 )
-few = settings(max_examples=40, deadline=None)
+few = settings(max_examples=drawn(40), deadline=None)
 
 
 def poisson(rng: np.random.Generator, rates: npt.NDArray[np.float64]) -> Counts:

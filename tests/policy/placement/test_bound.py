@@ -14,6 +14,7 @@ from tests.policy.placement.brute import cheapest
 from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
 from tests.policy.placement.drafts import missing_and_cost
 from tests.policy.placement.small_fleets import MIG, PARTS, problems
+from tests.seeds import drawn
 
 SEVEN = option("mig:7g.80gb", 100.0)
 THREE = option("mig:3g.40gb", 50.0)
@@ -103,7 +104,7 @@ FLEETS = [problems(each, models_max=3, prices=(1.0, 3.0)) for each in ((MIG,), (
 
 @pytest.mark.slow
 @given(st.one_of(FLEETS), st.booleans())
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 def test_no_placement_at_all_costs_less(problem: PlacementProblem, pieces: bool) -> None:
     """Nor one whose replicas take turns, in batches of whatever size."""
     missing, cost = cheapest(problem, pieces)

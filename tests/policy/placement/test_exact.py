@@ -199,7 +199,7 @@ def test_no_placement_of_many_problems_is_better(problem: PlacementProblem) -> N
 
 @pytest.mark.slow
 @given(problems((MIG,), prices=(1.0, 2.0)))
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 def test_price_and_round_is_never_better(problem: PlacementProblem) -> None:
     best, quick = (missing_and_cost(problem, draft) for draft in (solved(problem), price_and_round(problem)))
     assert best[0] < quick[0] - 1e-6 or (best[0] < quick[0] + 1e-6 and best[1] <= quick[1] + 1e-6)

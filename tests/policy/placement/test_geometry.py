@@ -37,6 +37,7 @@ from serving.policy.placement.geometry import (
 from serving.profile.device import gpu_kind
 from serving.runtime.slicing.mig_text import geometry as listed
 from tests.runtime.slicing.smi import captured, table
+from tests.seeds import drawn
 
 BASE = tuple(profile for profile in A100_80 if profile.name != "1g.20gb")
 SIZES = {profile.name: profile for profile in A100_80}
@@ -175,7 +176,7 @@ def test_no_cpu_has_mig_instances() -> None:
     assert known_geometry("cpu-amd-epyc-f25m17") is None
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(wanted)
 def test_instances_are_placed_where_nothing_overlaps_or_are_refused_rightly(want: list[str]) -> None:
     placed = place(A100_80, want)
@@ -188,7 +189,7 @@ def test_instances_are_placed_where_nothing_overlaps_or_are_refused_rightly(want
         assert open_slices(A100_80, placed) == max(open_slices(A100_80, each) for each in possible)
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(st.sampled_from(layouts(A100_80)), st.sets(st.integers(0, 7)), wanted)
 def test_instances_that_stay_keep_their_start(have: Layout, stay: set[int], more: list[str]) -> None:
     kept = tuple(each for each in have if each[0] in stay)

@@ -30,6 +30,7 @@ from serving.policy.placement.problem import (
     Pool,
 )
 from serving.slice_specs import Share
+from tests.seeds import drawn
 
 HALF, MIG = Share("mps", 50.0), Share("mig", 3.0, "3g.40gb")
 SHARES = (HALF, Share("mps", 25.0))
@@ -59,7 +60,7 @@ slots = st.lists(
 placements = st.dictionaries(st.sampled_from(["p0", "p1"]), slots)
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(placements, placements)
 def test_every_replica_starts_ends_or_stays(old: Placement, new: Placement) -> None:
     moved, back = moves(old, new), moves(new, old)
@@ -156,7 +157,7 @@ def test_a_plan_is_taken_when_what_it_saves_outweighs_what_it_moves() -> None:
     )
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(st.sampled_from([ONE, TWO]), st.sampled_from([ONE, TWO]), st.lists(st.integers(0, 10_000), min_size=2))
 def test_what_is_taken_for_an_hour_is_taken_for_longer(
     old: Placement, new: Placement, horizons_s: list[int]
@@ -211,7 +212,7 @@ def test_where_both_fall_short_alike_the_price_decides() -> None:
     assert accept(asked, TWO, ONE, 1e9).taken
 
 
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 @given(placements, placements)
 def test_a_verdict_is_given_on_any_two_plans(old: Placement, new: Placement) -> None:
     verdict = accept(problem("a", "b", "c", rate=1.0), old, new, 3600.0)

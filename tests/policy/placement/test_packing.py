@@ -137,7 +137,7 @@ def test_a_share_is_raised_where_a_neighbour_makes_it_too_small() -> None:
 
 
 @given(demands(), pools(1))
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 def test_raising_shares_ends_and_lowers_none(asked: tuple[Demand, ...], there: Pool) -> None:
     problem = PlacementProblem(asked, (there,))
     stacks = [

@@ -13,6 +13,7 @@ from serving.policy.placement.patterns import patterns
 from serving.policy.placement.plan import PlacedReplica, Slot
 from serving.policy.placement.problem import Demand, Instances, Option, PlacementProblem, Pool
 from tests.policy.placement.parts_fleets import demands, flat, option, pool, pools
+from tests.seeds import drawn
 
 NEAR = 1e-6
 
@@ -86,7 +87,7 @@ def carrying(slot: Slot, others: Sequence[Slot]) -> Slot:
 
 @pytest.mark.slow
 @given(demands(2), pools(1))
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_whatever_can_be_done_with_a_device_some_pattern_does_as_well(
     asked: tuple[Demand, ...], there: Pool
 ) -> None:
@@ -100,7 +101,7 @@ def test_whatever_can_be_done_with_a_device_some_pattern_does_as_well(
 
 
 @given(demands(3), pools(1))
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 def test_patterns_are_legal_and_none_does_what_another_does(asked: tuple[Demand, ...], there: Pool) -> None:
     problem = PlacementProblem(asked, (there,))
     found = patterns(problem, there, 4_000)

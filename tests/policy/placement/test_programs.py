@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.placement.programs import InfeasibleError, Program
+from tests.seeds import drawn
 
 small = st.integers(-3, 3)
 
@@ -68,7 +69,7 @@ def test_what_cannot_be_met_is_infeasible() -> None:
     st.lists(st.integers(0, 3), min_size=1, max_size=3),
     st.lists(st.tuples(st.lists(small, min_size=3, max_size=3), small, st.integers(0, 4)), max_size=3),
 )
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_no_values_that_meet_all_rows_cost_less(
     costs: list[int], rows: list[tuple[list[int], int, int]]
 ) -> None:

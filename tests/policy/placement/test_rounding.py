@@ -22,6 +22,8 @@ from tests.policy.placement.drafts import faults, missing_and_cost, short
 from tests.policy.placement.small_fleets import MIG, problems
 from tests.seeds import drawn
 
+pytestmark = pytest.mark.in_turn(2)
+
 SEVEN = option("mig:7g.80gb", 100.0)
 ONE = option("mig:1g.10gb", 10.0)
 

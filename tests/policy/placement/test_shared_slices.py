@@ -92,7 +92,7 @@ def test_stretched_all_carry_the_same_multiple_and_no_batches_carry_more_than_a_
 
 
 @given(stacks(least=2, rate_min=1), st.booleans())
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 def test_a_settled_slice_is_legal_and_carries_the_rates(stack: Stack, stretched: bool) -> None:
     slot = settle(stack, 0.0, stretched)
     if slot is None:

@@ -11,6 +11,7 @@ from serving.policy.scaling.budget import LEVELS, LIVES_S, PART, RUN_IN_S, Budge
 from serving.policy.scaling.interface import PlannedBand
 from serving.policy.scaling.slo import SloReplicas
 from tests.policy.scaling.closed_loop import EACH, Loop, table
+from tests.seeds import drawn
 
 RATES = [EACH * level for level in LEVELS]
 """Of replicas that pool nothing."""
@@ -43,7 +44,7 @@ def static(rows: list[int], level: int) -> float:
     return late / max(sum(rows), 1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 @given(looks, st.integers(1, 8))
 def test_enough_are_the_fewest_that_miss_no_more_than_a_part_of_what_may_be_missed(
     rows: list[int], times: int
@@ -59,7 +60,7 @@ def test_enough_are_the_fewest_that_miss_no_more_than_a_part_of_what_may_be_miss
         assert share[found] <= PART * 0.1 * 1.2 + 1 / sum(rows)
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 @given(looks, st.floats(0.001, 0.2), st.floats(0.001, 0.2))
 def test_who_may_miss_more_never_needs_more(rows: list[int], one: float, other: float) -> None:
     budget = played([1, *rows, *[0] * int(RUN_IN_S)])
@@ -67,7 +68,7 @@ def test_who_may_miss_more_never_needs_more(rows: list[int], one: float, other: 
     assert strict is None or (lax is not None and lax <= strict)
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 @given(looks)
 def test_more_rows_never_need_fewer(rows: list[int]) -> None:
     few, many = ([1, *each, *[0] * int(RUN_IN_S)] for each in (rows, [2 * count for count in rows]))

@@ -13,6 +13,7 @@ from serving.policy.scaling.problem import make_problem
 from serving.policy.scaling.rounding import round_covers
 from serving.policy.scaling.task import Claimant, ScalingPlan, ScalingTask, SliceKind
 from tests.policy.scaling.scaling_tasks import best_worth, capacity, even, planned, task, tasks, worth_of
+from tests.seeds import drawn
 
 Drawn = tuple[ScalingTask, tuple[float, ...]]
 ONE = (SliceKind("gpu", 1.0, 4),)
@@ -51,7 +52,7 @@ def keeps(asked: ScalingTask, plan: ScalingPlan) -> bool:
     return within and most and cost <= asked.cost_max + 1e-9 and plan.cost == pytest.approx(cost)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(tasks())
 @pytest.mark.slow
 def test_no_other_replicas_are_better(drawn: Drawn) -> None:
@@ -62,7 +63,7 @@ def test_no_other_replicas_are_better(drawn: Drawn) -> None:
     assert total(asked, rates, plan) == pytest.approx(best_worth(asked, rates), rel=2e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(tasks())
 @pytest.mark.slow
 def test_each_plan_is_better_and_keeps_all_limits(drawn: Drawn) -> None:
@@ -77,7 +78,7 @@ def test_each_plan_is_better_and_keeps_all_limits(drawn: Drawn) -> None:
             assert granted.band.until_us == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=drawn(40), deadline=None)
 @given(tasks())
 @pytest.mark.slow
 def test_to_lose_a_variant_is_never_better(drawn: Drawn) -> None:
@@ -93,7 +94,7 @@ def test_to_lose_a_variant_is_never_better(drawn: Drawn) -> None:
         assert total(fewer, rates, planned(fewer, *rates), asked) >= whole * (1 - 2e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=drawn(60), deadline=None)
 @given(tasks())
 def test_no_static_choice_of_a_variant_is_below_the_linear_bound(drawn: Drawn) -> None:
     """Each claimant alone with one variant on one kind, as many as carry its rows: never under the bound."""

@@ -15,6 +15,7 @@ from serving.policy.scaling.keepalive import UNKNOWN_S
 from serving.policy.scaling.slo import SloReplicas
 from tests.policy.scaling.closed_loop import EACH, SECOND_US, Loop, table
 from tests.policy.scaling.test_burstiness import gamma
+from tests.seeds import drawn
 
 
 def looped(**how: object) -> Loop:
@@ -136,7 +137,7 @@ def test_a_load_that_comes_back_before_the_calm_has_lasted_finds_all_replicas() 
 
 
 @given(st.lists(st.integers(0, 400), min_size=1, max_size=40), st.integers(0, 3), st.integers(3, 9))
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_it_is_never_fewer_than_the_least_nor_more_than_the_most(
     rows: list[int], least: int, most: int
 ) -> None:
@@ -149,7 +150,7 @@ def test_it_is_never_fewer_than_the_least_nor_more_than_the_most(
 
 
 @given(st.integers(1, 600), st.integers(1, 600), st.integers(1, 20))
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 def test_more_rows_never_need_fewer_replicas_nor_press_less(one: int, other: int, ready: int) -> None:
     few, many = (seen_at(rate, ready) for rate in sorted((one, other)))
     assert few.figures["needed"] <= many.figures["needed"]

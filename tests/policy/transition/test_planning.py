@@ -21,7 +21,7 @@ from serving.slice_specs import Share
 from tests.policy.transition.fleets import aged, filled, pair
 from tests.policy.transition.small import HALF, WHOLE, devices, mig, mps, option, problem_of, slot
 from tests.policy.transition.walk import broken, is_at_rest, states
-from tests.seeds import parts, seeds
+from tests.seeds import drawn, parts, seeds
 
 THIRD = Share("mig", 3.0, "3g.40gb")
 
@@ -63,13 +63,13 @@ def test_few_transitions_are_refused_and_some_stand_in() -> None:
     assert ways["stood in"] > 0.1 * 500
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(st.integers(0, 10**6), st.integers(1, 3))
 def test_every_state_of_a_transition_keeps_all_promises(seed: int, in_flight: int) -> None:
     checked(*pair(Random(seed), devices_max=3, models_max=3), in_flight=in_flight, trials=20)
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(st.integers(0, 10**6), st.integers(1, 2))
 def test_there_is_a_way_from_what_is_found_wanting_today_and_it_makes_nothing_worse(
     seed: int, in_flight: int
@@ -87,7 +87,7 @@ def test_there_is_a_way_from_what_is_found_wanting_today_and_it_makes_nothing_wo
         assert "nothing has room for a stand-in" in found.reason
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(st.integers(0, 10**6), st.randoms(use_true_random=False))
 def test_the_steps_of_a_group_may_be_carried_out_in_any_order(seed: int, random: Random) -> None:
     problem, old, new = pair(Random(seed), devices_max=3, models_max=3)
@@ -99,7 +99,7 @@ def test_the_steps_of_a_group_may_be_carried_out_in_any_order(seed: int, random:
             assert violations(problem, state, old, new, 3) == []
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(st.integers(0, 10**6))
 def test_a_placement_needs_no_steps_to_itself_in_whatever_order_its_slices_are(seed: int) -> None:
     problem, old, _ = pair(Random(seed))
@@ -110,7 +110,7 @@ def test_a_placement_needs_no_steps_to_itself_in_whatever_order_its_slices_are(s
     assert transition(problem, old, turned) == Transition()
 
 
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 @given(st.integers(0, 10**6))
 def test_from_nothing_and_to_nothing_there_is_always_a_way(seed: int) -> None:
     problem, old, _ = pair(Random(seed))

@@ -10,6 +10,7 @@ from router.explain.body import Explanation, LadderOfSlice, RungBody
 from router.explain.figures import capacity, carried, room_us, slices_more, stretches
 from serving.policy.climbing import LOAD_SHARE, Climber, climb
 from tests.router.explain.explanations import explanation, ladder, promise
+from tests.seeds import drawn
 
 ladders_us = st.lists(st.integers(50, 20_000), min_size=2, max_size=5, unique=True).map(
     lambda times: sorted(times, reverse=True)
@@ -45,7 +46,7 @@ def standing(times_us: Sequence[int], rate: float, slices: int) -> Explanation:
     return explanation(own, rate, None if afford_us == float("inf") else afford_us)
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(ladders_us, st.floats(1, 50_000), st.integers(1, 3))
 def test_below_a_rungs_rate_it_carries_the_load_and_above_it_does_not(
     times_us: list[int], rate: float, slices: int
@@ -58,7 +59,7 @@ def test_below_a_rungs_rate_it_carries_the_load_and_above_it_does_not(
         assert carrying(times_us, afforded_us(times_us, most * 1.01, slices)) > place
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(ladders_us, st.floats(100, 50_000), st.integers(1, 3))
 def test_with_so_many_slices_more_a_better_rung_carries_the_load_and_with_one_less_it_does_not(
     times_us: list[int], rate: float, slices: int

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from router.explain.words import sentences
 from tests.router.explain.explanations import explanation, ladder, promise, variants
+from tests.seeds import drawn
 
 ALL = ("ensemble", "cnn", "mlp")
 
@@ -21,7 +22,7 @@ def test_others_could_answer_only_where_there_are_others(served: int, said: bool
     assert ("others could answer" in "".join(sentences(now, own))) is said
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(
     st.lists(st.integers(0, 2), min_size=0, max_size=3),
     st.sampled_from([0.0, 0.2, 900.0, 1e6]),

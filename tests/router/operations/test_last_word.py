@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.router.operations.worlds import World
+from tests.seeds import drawn
 
 NAMES = ("x", "y", "z")
 File = dict[str, int]
@@ -89,7 +90,7 @@ async def play(first: File, said: list[tuple[str, object]]) -> None:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=drawn(40))
 @given(files, st.lists(words, max_size=7))
 def test_whoever_spoke_last_of_a_model_has_its_way(first: File, said: list[tuple[str, object]]) -> None:
     asyncio.run(play(first, said))

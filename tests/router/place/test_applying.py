@@ -24,6 +24,7 @@ from serving.policy.transition.planning import transition
 from serving.policy.transition.steps import Transition, TransitionRefused
 from serving.slice_specs import Share, SliceSpec
 from tests.router.place.deployments import GATEWAY, HOST, deployment, four_cores
+from tests.seeds import drawn
 
 Layout = list[tuple[int, list[str]]]
 """Of each slice: cores, models."""
@@ -237,7 +238,7 @@ def _written(layout: Layout) -> str:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_layouts(), _layouts())
 def test_whatever_runs_and_whatever_is_planned_the_gateway_is_told_just_that(
     tmp_path: Path, before: Layout, after: Layout

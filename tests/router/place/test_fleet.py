@@ -14,6 +14,7 @@ from serving.policy.placement.problem import Instances, Parts, PlacementProblem
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
 from serving.slice_specs import DeviceSpec
 from tests.router.place.deployments import H200, HERE
+from tests.seeds import drawn
 
 divisions = st.sampled_from([("cpu-a", "cores"), ("cpu-b", "cores"), (H200, "mps"), (H200, "mig")])
 Drawn = list[tuple[tuple[str, str], int, int, float, str]]
@@ -43,7 +44,7 @@ def named(drawn: Drawn) -> list[DeviceSpec]:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(entries)
 def test_each_device_is_in_one_pool_and_pools_are_unlike(
     drawn: Drawn,
@@ -57,7 +58,7 @@ def test_each_device_is_in_one_pool_and_pools_are_unlike(
     PlacementProblem((), found)  # no name is used twice
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 @given(entries)
 def test_a_device_fails_with_its_domain_or_alone(
     drawn: Drawn,

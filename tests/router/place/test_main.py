@@ -27,7 +27,7 @@ from serving.slice_specs import Share
 from tests.router.pages import texts
 from tests.router.place.deployments import deployment, four_cores
 
-pytestmark = pytest.mark.slow  # each simulates a second or two
+pytestmark = [pytest.mark.slow, pytest.mark.in_turn(2)]  # each simulates a second or two
 
 NO_STEPS = Transition()
 RATES = ("--rates", "digits=100,minilm=20")

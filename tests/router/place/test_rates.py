@@ -20,6 +20,7 @@ from serving.planning.task import AskedRate
 from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
 from serving.simulation.traffic import Mix, constant
 from tests.router.settings.samples import write_deployment
+from tests.seeds import drawn
 
 FLOWS = [RecordedFlow("digits", "default", "", 25_000), RecordedFlow("minilm", "default", "", 200_000)]
 
@@ -84,7 +85,7 @@ def write_recording(home: Path, arrivals: Asked) -> Path:
     return path
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(st.integers(0, 400).map(lambda tenths: tenths / 10), st.integers(0, 1), st.integers(1, 9)),

@@ -17,7 +17,7 @@ from serving.profile.device import device_kind
 from serving.profile.store import ProfileStore
 from serving.slice_specs import Share, SliceSpec
 
-pytestmark = [pytest.mark.live, pytest.mark.slow]
+pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.in_turn(2)]
 
 ROOT = Path(__file__).parents[3]
 KIND = device_kind(SliceSpec("", ()))

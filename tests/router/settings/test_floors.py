@@ -11,6 +11,7 @@ from router.settings import SettingsError, load_settings
 from router.settings.floors import accuracy_text
 from router.settings.gateway import read_served
 from tests.router.settings.samples import gateway_faults, write_accuracy, write_gateway
+from tests.seeds import drawn
 
 KNOWN = {"linear": 0.9641, "cnn": 0.99168}
 DIGITS = "models: [{path: models/digits, KEYS}]\n"
@@ -149,7 +150,7 @@ floors: st.SearchStrategy[dict[str, float]] = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=drawn(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     linear=shares,
     cnn=shares,

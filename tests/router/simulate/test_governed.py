@@ -12,6 +12,8 @@ from serving.profile.store import ProfileStore
 from serving.slice_specs import Share, SliceSpec
 from tests.router.simulate.conftest import Simulate, measured
 
+pytestmark = pytest.mark.in_turn(2)
+
 THREE = """\
 slices: [{{name: cpu, cores: 1, count: 3, price: 0.5{slice}}}]
 cache: false

@@ -9,6 +9,8 @@ import pytest
 from tests.router.simulate.conftest import Simulate
 from tests.router.simulate.test_governed import weigh
 
+pytestmark = pytest.mark.in_turn(2)
+
 SPOT = """\
 slices:
   - {name: firm, cores: 1}

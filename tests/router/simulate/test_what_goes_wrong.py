@@ -9,6 +9,8 @@ import pytest
 
 from tests.router.simulate.conftest import Simulate
 
+pytestmark = pytest.mark.in_turn(2)
+
 ASKED = ("--rate", "digits=300")
 
 

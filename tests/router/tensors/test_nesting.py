@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from router.tensors.errors import RequestError
 from router.tensors.nesting import booleans_possible, flatten, too_deep
+from tests.seeds import drawn
 
 Json = st.recursive(
     st.one_of(st.booleans(), st.integers(-9, 9), st.text('[]{}"\\a', max_size=6)),
@@ -29,7 +30,7 @@ def booleans_in_lists(value: object) -> bool:
     return isinstance(value, list) and any(isinstance(v, bool) or booleans_in_lists(v) for v in value)
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(Json, st.integers(1, 5))
 def test_depth_counts_brackets_but_not_those_in_strings(value: object, limit: int) -> None:
     assert too_deep(orjson.dumps(value), limit) == (depth_of(value) > limit)
@@ -54,7 +55,7 @@ def test_quotes_and_escapes_that_never_end_take_one_pass(tail: bytes) -> None:
     assert time.process_time() - started < 1
 
 
-@settings(max_examples=50)
+@settings(max_examples=drawn(50))
 @given(Json, st.booleans())
 def test_lists_with_booleans_are_never_overlooked(value: object, spaced: bool) -> None:
     text = orjson.dumps(value, option=orjson.OPT_INDENT_2 if spaced else None)

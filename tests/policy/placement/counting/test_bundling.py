@@ -13,6 +13,7 @@ from serving.policy.placement.problem import PlacementProblem
 from serving.slice_specs import Share
 from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
 from tests.policy.placement.drafts import carried, faults
+from tests.seeds import drawn
 
 MIG = [Share.parse(f"mig:{name}") for name in ("1g.10gb", "3g.40gb", "7g.80gb")]
 
@@ -23,7 +24,7 @@ def slot(*carry: tuple[str, float], share: str = "mps:10") -> Slot:
 
 
 @given(st.lists(st.integers(0, 3), min_size=4, max_size=4), st.data())
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_slices_are_dealt_as_the_devices_are_divided(numbers: list[int], data: st.DataObject) -> None:
     division = divide(mig_pool(99), MIG)
     asked = Counter(
@@ -81,7 +82,7 @@ bundles_of = st.lists(
 
 
 @given(bundles_of, st.integers(1, 20), st.integers(1, 3))
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_rates_and_domains_stay_and_no_replica_is_one_too_many(
     drawn: list[tuple[str | None, list[tuple[str, int]]]], rate: int, domains_min: int
 ) -> None:

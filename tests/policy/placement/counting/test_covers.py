@@ -15,6 +15,7 @@ from serving.policy.placement.problem import PlacementProblem
 from tests.policy.placement.builders import demand, mig_pool, option
 from tests.policy.placement.drafts import missing_and_cost
 from tests.policy.placement.small_fleets import MIG, problems
+from tests.seeds import drawn
 
 known = st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9)), min_size=1, max_size=3).map(
     lambda drawn: sorted(
@@ -36,7 +37,7 @@ def costs(of: list[Item], rate: int, replicas_min: int) -> list[float]:
 
 
 @given(known, st.integers(1, 20), st.integers(1, 3))
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_the_cheapest_cover_is_found(of: list[Item], rate: int, replicas_min: int) -> None:
     search = Search(of, most=1).run(rate, replicas_min)
     ((cost, counts),) = search.found
@@ -46,7 +47,7 @@ def test_the_cheapest_cover_is_found(of: list[Item], rate: int, replicas_min: in
 
 
 @given(known, st.integers(1, 20), st.integers(2, 4), st.sampled_from((0.0, 2.5)))
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_what_is_left_out_costs_as_much_as_is_said(of: list[Item], rate: int, most: int, near: float) -> None:
     found = [cost for cost, _ in Search(of, most, near=near).run(rate).found]
     every = costs(of, rate, 1)
@@ -56,7 +57,7 @@ def test_what_is_left_out_costs_as_much_as_is_said(of: list[Item], rate: int, mo
 
 
 @given(known, st.integers(1, 20))
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_nothing_is_found_below_the_cheapest(of: list[Item], rate: int) -> None:
     assert Search(of, most=3, below=costs(of, rate, 1)[0]).run(rate).found == []
 
@@ -80,7 +81,7 @@ def test_a_choice_that_a_cheaper_one_outdoes_is_no_item() -> None:
 
 @pytest.mark.slow
 @given(problems((MIG, MIG), models_max=3, prices=(1.0, 2.5)), st.data())
-@settings(max_examples=60)
+@settings(max_examples=drawn(60))
 def test_whole_replicas_cost_at_least_the_bound_at_any_prices(
     problem: PlacementProblem, data: st.DataObject
 ) -> None:

@@ -8,6 +8,7 @@ from serving.policy.placement.formulation.offers import Offers
 from serving.policy.placement.problem import Demand, Offer, Option
 from serving.slice_specs import Share
 from tests.policy.placement.builders import mig_pool, mps_pool, option
+from tests.seeds import drawn
 
 ROWS = (1, 2, 4, 8)
 SHARES = tuple(Share.parse(text) for text in ("mps:10", "mps:50", "mps:101", "mig:1g.10gb", "mig:9g.90gb"))
@@ -28,7 +29,7 @@ demands = st.builds(
 
 
 @given(demands, st.integers(1, 3))
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_they_are_the_demands_own_where_all_options_fit(demand: Demand, times: int) -> None:
     """On the first look and on later ones."""
     for pool in (mps_pool(1), mig_pool(1)):
@@ -54,7 +55,7 @@ def best(demand: Demand, between: bool, held: int) -> float:
 
 
 @given(demands, st.booleans())
-@settings(max_examples=40)
+@settings(max_examples=drawn(40))
 def test_where_memory_is_limited_there_is_the_best_one_for_each_amount_of_it(
     demand: Demand, between: bool
 ) -> None:

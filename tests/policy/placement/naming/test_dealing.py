@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from serving.policy.placement.assignment.dealing import Room, Spread, Unit, deal, spread_of
 from serving.policy.placement.assignment.lots import Slots, Spot
 from tests.policy.placement.naming.fleets import MODELS, part
+from tests.seeds import drawn
 
 
 def spots(homes: str) -> list[Spot]:
@@ -25,7 +26,7 @@ def dealt(homes: str, models: str, **least: int) -> dict[str, set[str]]:
     return {model: set(there) for model, there in spread_of(units).items()}
 
 
-@settings(max_examples=25)
+@settings(max_examples=drawn(25))
 @given(st.lists(st.sampled_from("xyz"), min_size=1, max_size=8), st.data())
 def test_all_is_dealt_and_no_spot_twice(homes: list[str], data: st.DataObject) -> None:
     models = data.draw(st.lists(st.sampled_from(MODELS), max_size=len(homes)))

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from serving.policy.scaling.baselines.hpa import Behavior, Hpa, is_near, recommend
 from serving.policy.scaling.interface import LoadReport
 from tests.policy.scaling.baselines.fleets import Fleet, shown
+from tests.seeds import drawn
 
 # The utilisations of those of Kubernetes's own tests of its replica calculator that have no missing metrics.
 GOLDEN = [
@@ -76,7 +77,7 @@ def test_it_keeps_one_replica_even_where_none_would_be_allowed() -> None:
 
 
 @given(st.integers(20, 95))
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 def test_constant_load_settles_where_utilisation_is_within_a_tenth_of_the_target_or_just_below(
     target: int,
 ) -> None:

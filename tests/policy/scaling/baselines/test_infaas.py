@@ -10,6 +10,7 @@ from serving.policy.scaling.baselines.infaas import ROUNDS, Infaas, find_ladder
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport, Wish
 from tests.policy.scaling.baselines.fleets import EXACT, Fleet, changes, shown
+from tests.seeds import drawn
 
 
 def linear(each: float) -> Capacity:
@@ -114,7 +115,7 @@ def test_without_load_it_lets_the_last_one_go_where_that_is_allowed() -> None:
 
 
 @given(st.integers(0, 5000), st.integers(1, 60))
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 def test_constant_load_never_goes_up_and_down(rate: int, ready: int) -> None:
     """With the slack on one side only, as published, every rate within 5 % below n replicas would."""
     fleet = Fleet(Infaas(), lambda second: float(rate), capacity=EXACT)

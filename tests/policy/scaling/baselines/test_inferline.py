@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from serving.policy.scaling.baselines.inferline import DOWN_S, DOWN_WINDOW_S, STABLE_US, InferLine
 from serving.policy.scaling.interface import LoadReport
 from tests.policy.scaling.baselines.fleets import TABLE, Fleet, changes, shown
+from tests.seeds import drawn
 
 
 def tell(policy: InferLine, second: int, rows: list[int], ready: int) -> int:
@@ -94,7 +95,7 @@ def test_rows_that_come_together_widen_the_envelope() -> None:
 
 
 @given(st.integers(0, 5000))
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 def test_constant_load_does_not_move_it_once_settled(rate: int) -> None:
     fleet = Fleet(InferLine(), lambda second: float(rate))
     fleet.run(120)

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 from serving.policy.scaling.baselines.oracle import Oracle
 from tests.policy.scaling.baselines.fleets import TABLE, Fleet
+from tests.seeds import drawn
 
 
 def step(second: float) -> float:
@@ -19,7 +20,7 @@ def future(start_us: int, end_us: int) -> float:
 
 
 @given(st.integers(1, 60))
-@settings(max_examples=20)
+@settings(max_examples=drawn(20))
 def test_replicas_are_there_when_a_step_comes_however_long_they_take_to_start(start_s: int) -> None:
     fleet = Fleet(Oracle(future), step, start_s=start_s)
     fleet.ready = 3

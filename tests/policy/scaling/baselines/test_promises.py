@@ -16,6 +16,7 @@ from serving.policy.scaling.baselines.oracle import Oracle
 from serving.policy.scaling.baselines.ray_serve import RayServe
 from serving.policy.scaling.interface import LoadReport, ReplicaPolicy
 from tests.policy.scaling.baselines.fleets import TABLE, Fleet, shown
+from tests.seeds import drawn
 
 Creation = Callable[[], ReplicaPolicy]
 
@@ -31,7 +32,7 @@ GROWING = (
 
 @all_policies
 @given(st.data())
-@settings(max_examples=30)
+@settings(max_examples=drawn(30))
 def test_the_count_is_within_its_bounds_whatever_is_seen(create: Creation, data: st.DataObject) -> None:
     policy, seen, now_us = create(), LoadReport("m"), 0
     for _ in range(data.draw(st.integers(1, 12))):
