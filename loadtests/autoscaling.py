@@ -24,6 +24,7 @@ import numpy as np
 
 from loadtests.autoscaling_table import HEADER, Row, promises, table
 from loadtests.autoscaling_workloads import SETTLE_S, WORKLOADS
+from loadtests.baselines.scaling_oracle import Oracle
 from loadtests.scaled_world import (
     KIND,
     SECOND,
@@ -34,7 +35,6 @@ from loadtests.scaled_world import (
 )
 from serving.control.commands import FindCapacity
 from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
-from serving.policy.scaling.baselines.oracle import Oracle
 from serving.policy.scaling.catalogue import create_policy
 from serving.policy.scaling.interface import ReplicaPolicy
 from serving.simulation.arrivals import Arrival

@@ -1,11 +1,12 @@
 """How far forecasts of the largest rate within a horizon are off, by history and member; no clock decides.
 
-python -m loadtests.forecasts [--data DIR] [--seeds N] [--speed]
+python -m loadtests.forecasts [--data DIR] [--seeds N] [--without | --speed]
 
 `DIR/traces`: the recorded days ($PENSTOCK_DATA by default); without them the drawn ones only. A loss is the
 mean pinball loss of median and 95th percentile, over that of the naive forecast (what came one period ago;
 without a period what came last); `in`: how much of what came was at most the 95th percentile. The errors of
-all members are corrected alike, by `serving.policy.forecasting.backtest`.
+all members are corrected alike, by `serving.policy.forecasting.backtest`. With `--without`: the loss of the
+ensemble without each of its members, over its loss with all of them; above 1 the member gains.
 """
 
 import argparse
@@ -138,6 +139,26 @@ def score(
     return {name: _score(np.array(own), np.array(came)) for name, own in said.items()}
 
 
+def score_without(
+    history: Sequence[float] | Counts, bin_s: float, horizon_s: float, every: int = EVERY
+) -> Mapping[str, float]:
+    """Return the loss of the ensemble without each member, over its loss with all."""
+    kept = {"": MEMBERS} | {
+        left: {name: member for name, member in MEMBERS.items() if name != left} for left in MEMBERS
+    }
+    rows = np.asarray(history, np.float64)
+    bins = round(horizon_s / bin_s)
+    came: list[float] = []
+    said: dict[str, list[tuple[float, float]]] = {left: [] for left in kept}
+    for now in range(START, len(rows) - bins, every):
+        came.append(float(rows[now : now + bins].max()) / bin_s)
+        for left, members in kept.items():
+            quantiles = foretell(rows[:now], bin_s, horizon_s, members).quantiles
+            said[left].append((quantiles.median, quantiles.high))
+    losses = {left: _score(np.array(own), np.array(came)).loss for left, own in said.items()}
+    return {left: losses[left] / max(losses[""], 1e-12) for left in MEMBERS}
+
+
 def _score(said: Rates, came: Rates) -> Score:
     losses = [pinball(came - said[:, place], level).mean() for place, level in enumerate(LEVELS)]
     high = said[:, -1]
@@ -179,6 +200,9 @@ def main() -> int:
         for bins in SPEED_BINS:
             print(f"{bins} bins, {HORIZON_S / BIN_S:.0f} ahead: {speed(bins):.0f} us")
         return 0
+    if asked.without:
+        _print_without(asked.seeds, asked.data)
+        return 0
     names = (ENSEMBLE, *MEMBERS)
     print("| history | " + " | ".join(f"{name}: loss, in" for name in names) + " | 95th over what came |")
     print("|---|" + "---|" * (len(names) + 1))
@@ -194,6 +218,26 @@ def main() -> int:
     return 0
 
 
+def _print_without(seeds: int, data: Path | None) -> None:
+    print("| history | " + " | ".join(f"without {name}" for name in MEMBERS) + " |")
+    print("|---|" + "---|" * len(MEMBERS))
+    days = [
+        (name, draw(np.random.default_rng(seed)), BIN_S)
+        for name, draw in HISTORIES.items()
+        for seed in range(seeds)
+    ]
+    days += [("a day of minutes, drawn", twin_day(np.random.default_rng(0)), 60.0)]
+    days += [] if data is None else recorded(data)
+    found: dict[str, list[Mapping[str, float]]] = {}
+    for name, counts, bin_s in days:
+        horizon_s = HORIZON_S if name in HISTORIES else 10.0 * bin_s
+        found.setdefault(name, []).append(score_without(counts, bin_s, horizon_s))
+    every = [one for several in found.values() for one in several]
+    for name, several in [*found.items(), ("all", every)]:
+        means = (float(np.mean([one[left] for one in several])) for left in MEMBERS)
+        print(f"| {name} | " + " | ".join(f"{one:.3f}" for one in means) + " |", flush=True)
+
+
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.forecasts", description=(__doc__ or "").split("\n")[0]
@@ -201,6 +245,7 @@ def _arguments() -> argparse.Namespace:
     default = os.environ.get("PENSTOCK_DATA")
     parser.add_argument("--data", type=Path, default=Path(default) if default else None, help="with traces/")
     parser.add_argument("--seeds", type=int, default=3, help="histories drawn of each kind")
+    parser.add_argument("--without", action="store_true", help="what each member gains instead")
     parser.add_argument("--speed", action="store_true", help="how long a forecast takes instead")
     return parser.parse_args()
 

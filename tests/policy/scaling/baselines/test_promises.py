@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadtests.baselines.scaling_oracle import Oracle
 from serving.policy.scaling.baselines.aiad import Aiad
 from serving.policy.scaling.baselines.hpa import Hpa
 from serving.policy.scaling.baselines.infaas import Infaas
 from serving.policy.scaling.baselines.inferline import InferLine
 from serving.policy.scaling.baselines.keda import Keda
 from serving.policy.scaling.baselines.mark import MarkReplicas
-from serving.policy.scaling.baselines.oracle import Oracle
 from serving.policy.scaling.baselines.ray_serve import RayServe
 from serving.policy.scaling.interface import LoadReport, ReplicaPolicy
 from tests.policy.scaling.baselines.fleets import TABLE, Fleet, shown

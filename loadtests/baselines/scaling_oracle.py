@@ -1,4 +1,4 @@
-"""Who knows all arrivals: as few replicas as carry what comes until more of them could be there.
+"""The fewest replicas that carry what comes, by a policy that knows all arrivals.
 
 A bound for simulations, to tell what is lost for want of foresight from what no scaling could have saved. It
 knows the rate of each second, not the arrivals within: queues and noise below that are the capacity table's.

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.scaling.baselines.oracle import Oracle
+from loadtests.baselines.scaling_oracle import Oracle
 from tests.policy.scaling.baselines.fleets import TABLE, Fleet
 from tests.seeds import drawn
 
