@@ -31,7 +31,7 @@ from router.fastpath import create_server
 from router.regions.region import FOLDER
 from router.regions.registry import open_registry
 from router.rpcs import RPC_SERVERS
-from router.settings.client_shm import ClientShm
+from router.settings.values.client_shm import ClientShm
 from serving.compiled import is_compiled
 from serving.ports import Call, Reply
 from serving.specs import DEFAULT_TENANT, Limits, ModelSpec, ServedModel, TenantSpec, TensorSpec, VariantSpec

@@ -25,8 +25,8 @@ from uvicorn.server import ServerState
 from loadtests import key_cost
 from router.fastpath.edge import FastEdge
 from router.fastpath.protocol import FastProtocol
-from router.settings.certificates import make_context
-from router.settings.tls import TlsSettings
+from router.settings.door.certificates import make_context
+from router.settings.door.tls import TlsSettings
 from router.tls.stream import TlsTransport
 from serving.compiled import is_compiled
 from serving.specs import Limits

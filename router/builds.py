@@ -10,7 +10,7 @@ from hashlib import file_digest, sha256
 from pathlib import Path
 
 from router.settings import Settings
-from router.settings.models import MODEL_FILE
+from router.settings.model_file.models import MODEL_FILE
 from serving.profile.shared_files import open_regular
 from serving.specs import ModelSpec, ServedModel, VariantSpec, guards_of
 

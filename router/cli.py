@@ -76,8 +76,8 @@ def _serve(asked: ServeOptions) -> int:
     from router.serve import serve_settings  # pulls in the servers: 0.5 s that `check` need not wait for
     from router.settings import SettingsError, load_settings
     from router.settings.keys import check_keys
-    from router.settings.schema import LOG_FORMATS, LOG_LEVELS
     from router.settings.tls_check import check_tls
+    from router.settings.values.schema import LOG_FORMATS, LOG_LEVELS
 
     try:
         settings = load_settings(asked.config, asked.rehearse)

@@ -42,10 +42,10 @@ from router.rpcs import RPC_SERVERS, join
 from router.scaled_status import scaled_status
 from router.sequence_status import sequence_status
 from router.settings import Settings
-from router.settings.admin import AdminSettings
+from router.settings.door.admin import AdminSettings
 from router.settings.gateway import ServerSettings
 from router.settings.keys import KeySpec
-from router.settings.memory import free_memory_bytes
+from router.settings.machine.memory import free_memory_bytes
 from router.sharedmemory import offer_shared_memory
 from router.status import MoveStatus, ReplicaBody, SliceStatus, Status, describe
 from router.telemetry import (

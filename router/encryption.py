@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from router.settings.certificates import written
-from router.settings.tls import TlsSettings
+from router.settings.door.certificates import written
+from router.settings.door.tls import TlsSettings
 from router.status.document import TlsStatus
 from router.telemetry.condition import TlsPresent
 from router.tls.certificates import Certificates, CertificateWatch

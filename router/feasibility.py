@@ -5,11 +5,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from router.settings.findings import Findings
-from router.settings.floors import accuracy_text, answering, objectives
-from router.settings.models import MODEL_FILE
-from router.settings.problems import Loc
-from router.settings.promises import CHOOSING, FLOORS, stated_at
+from router.settings.model_file.models import MODEL_FILE
+from router.settings.served.floors import accuracy_text, answering, objectives
+from router.settings.served.promises import CHOOSING, FLOORS, stated_at
+from router.settings.values.findings import Findings
+from router.settings.values.problems import Loc
 from serving.objectives import Objective
 from serving.profile.latency import Latency
 from serving.slice_specs import SliceSpec

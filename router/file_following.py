@@ -10,7 +10,7 @@ from typing import Final
 
 from watchfiles import awatch
 
-from router.settings.document import FILE_BYTES_MAX
+from router.settings.values.document import FILE_BYTES_MAX
 from serving.profile.shared_files import open_regular
 
 QUIET_MS: Final = 100

@@ -1,8 +1,8 @@
 """Whether the models of slices with `memory_mb` fit them, each alone, by what was measured of them."""
 
 from router.feasibility import Measurements
-from router.settings.findings import Findings
-from router.settings.floors import answering
+from router.settings.served.floors import answering
+from router.settings.values.findings import Findings
 from serving.control.on_demand import memory_estimate
 from serving.slice_specs import SliceSpec
 

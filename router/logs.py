@@ -20,7 +20,7 @@ import orjson
 from router.floods import SAYS, Floods
 from router.levels import LogLevels, Switches, levels_from
 from router.output import Output
-from router.settings.logs import LogSettings
+from router.settings.door.logs import LogSettings
 
 ACCESS: Final = "penstock.access"
 """The logger of the access log (`router/access.py`)."""

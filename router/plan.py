@@ -9,12 +9,12 @@ from router.feasibility import promised_text, tier_text
 from router.gpu_plan import gpu_lines
 from router.isolation import isolate_lines, shared_out
 from router.settings import Settings
-from router.settings.floors import ENSEMBLE, accuracy_text, objectives
 from router.settings.keys import KeySpec
-from router.settings.problems import one_of
-from router.settings.scaling import span
-from router.settings.slices import default_slices
-from router.settings.tenants import rate_text
+from router.settings.machine.slices import default_slices
+from router.settings.served.floors import ENSEMBLE, accuracy_text, objectives
+from router.settings.served.scaling import span
+from router.settings.served.tenants import rate_text
+from router.settings.values.problems import one_of
 from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
 from serving.slice_specs import WorkersSpec
 from serving.specs import DEFAULT_TENANT, ModelSpec, RecordingSpec, ServedModel, TenantSpec, guards_of

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from router.settings.tls import TlsSettings
+from router.settings.door.tls import TlsSettings
 
 EC: Final = ("ec", "-pkeyopt", "ec_paramgen_curve:P-256")
 RSA: Final = ("rsa:2048",)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from router.settings.cgroups import CGROUPS, PROC, groups, lines
+from router.settings.machine.cgroups import CGROUPS, PROC, groups, lines
 
 _LIMITS = {1: "memory.limit_in_bytes", 2: "memory.max"}
 _PEAKS = {1: "memory.max_usage_in_bytes", 2: "memory.peak"}

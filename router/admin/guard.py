@@ -20,7 +20,7 @@ from router.dialects.catalogue import ENDPOINTS
 from router.outcomes import CLIENT_LEFT
 from router.rest import plain_error
 from router.rpc import RpcMethod, Screened
-from router.settings.admin import AdminSettings
+from router.settings.door.admin import AdminSettings
 from router.sharedmemory import KINDS
 from router.tensors.messages import early_text
 from router.tensors.wording import quoted

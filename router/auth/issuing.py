@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
 from router.auth.keys import PREFIX, SECRET_CHARS, hash_of
-from router.settings.document import read_document
 from router.settings.keys import ID_CHARS, KeySpec, read_keys
-from router.settings.problems import SettingsError, unknown_name
+from router.settings.values.document import read_document
+from router.settings.values.problems import SettingsError, unknown_name
 from serving.profile.shared_files import replace_file
 
 OWNER_ONLY: Final = 0o600

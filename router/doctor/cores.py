@@ -5,7 +5,7 @@ from itertools import chain
 from router.doctor.finding import Finding, listed, ok, warning
 from router.doctor.machine import Machine, cpu_slices, text
 from router.settings import Settings
-from router.settings.cgroups import quota
+from router.settings.machine.cgroups import quota
 
 _STEADY = {"tsc": "the processor's own", "arch_sys_counter": "the processor's own"}
 _NODES = "devices/system/node"

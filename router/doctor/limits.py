@@ -8,7 +8,7 @@ from router.descriptors import BESIDES, EDGES
 from router.doctor.finding import Finding, fault, ok, warning
 from router.doctor.machine import Machine, gpu_slices, text
 from router.settings import Settings
-from router.settings.cgroups import groups
+from router.settings.machine.cgroups import groups
 from serving.specs import Limits
 from serving.worker.shared import SHARED_BYTES_MAX
 

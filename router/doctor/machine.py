@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from router.settings import Settings, SettingsError
-from router.settings.cgroups import CGROUPS, PROC, lines
-from router.settings.document import read_document
-from router.settings.slices import usable_cores
+from router.settings.machine.cgroups import CGROUPS, PROC, lines
+from router.settings.machine.slices import usable_cores
+from router.settings.values.document import read_document
 from serving.slice_specs import SliceSpec
 
 MIG, MPS = frozenset({"mig"}), frozenset({"mps", "sm"})

@@ -8,7 +8,7 @@ from typing import Final
 from router.doctor.finding import Finding, fault, ok, warning
 from router.doctor.machine import Machine, gpu_slices
 from router.settings import Settings
-from router.settings.memory import usable_memory_bytes
+from router.settings.machine.memory import usable_memory_bytes
 from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
 
 SHM_MB_MIN: Final = 64

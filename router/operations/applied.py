@@ -15,7 +15,7 @@ from typing import Any
 
 from router.operations.slice_json import number, read_slice, text, told_slice
 from router.settings import Settings
-from router.settings.slices import usable_cores
+from router.settings.machine.slices import usable_cores
 from serving.profile.shared_files import read_regular, replace_file, sync_folder
 from serving.runtime.slicing.choice import device_named
 from serving.runtime.slicing.contract import SlicingError

@@ -5,7 +5,7 @@ from dataclasses import replace
 from math import inf
 
 from router.settings import Settings
-from router.settings.tenants import rate_text
+from router.settings.served.tenants import rate_text
 from serving.objectives import Needs, ReplicaSpec, ScalingSpec
 from serving.slice_specs import SliceSpec
 from serving.specs import ModelSpec, ServedModel, TenantSpec, guards_of

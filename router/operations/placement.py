@@ -27,8 +27,8 @@ from router.operations.current import ChangeRefused, Current
 from router.operations.proposal import UnsoundError, proposal
 from router.operations.slice_json import told_slice
 from router.settings import Settings, SettingsError, load_settings
-from router.settings.document import FILE_BYTES_MAX
-from router.settings.slices import usable_cores
+from router.settings.machine.slices import usable_cores
+from router.settings.values.document import FILE_BYTES_MAX
 from serving.control.desired import DesiredState
 from serving.control.rollout import RolloutState
 

@@ -22,13 +22,13 @@ import orjson
 
 from router.operations.applied import PlannedFor
 from router.settings import Settings
-from router.settings.document import FILE_BYTES_MAX, Document
-from router.settings.fields import Count, DeviceText, Name, Names, Number, ShareText
-from router.settings.findings import Findings
-from router.settings.gpus import SlicedDevice, check_devices, read_share, share_of, sliced_devices
-from router.settings.problems import Loc, SettingsError, SettingsProblem, fault, shown, unknown_name
-from router.settings.scaling import crowding
-from router.settings.schema import Section
+from router.settings.machine.gpus import SlicedDevice, check_devices, read_share, share_of, sliced_devices
+from router.settings.served.scaling import crowding
+from router.settings.values.document import FILE_BYTES_MAX, Document
+from router.settings.values.fields import Count, DeviceText, Name, Names, Number, ShareText
+from router.settings.values.findings import Findings
+from router.settings.values.problems import Loc, SettingsError, SettingsProblem, fault, shown, unknown_name
+from router.settings.values.schema import Section
 from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.slice_specs import Share, SliceSpec
 from serving.specs import ServedModel

@@ -24,11 +24,11 @@ from router.operations.refusals import (
     not_found,
 )
 from router.settings import Settings, SettingsError, load_model
-from router.settings.cache import asks_for_cache
-from router.settings.delays import bounded
+from router.settings.door.headers import with_headers
 from router.settings.gateway import read_served
-from router.settings.headers import with_headers
+from router.settings.model_file.delays import bounded
 from router.settings.repository import find_folders, serve_alone
+from router.settings.served.cache import asks_for_cache
 from router.tensors.decoded import MODEL_VERSION
 from router.tensors.wording import listed, quoted, suggestion
 from serving.control.replicas import ReplicaStatus, SliceRecord

@@ -12,9 +12,9 @@ from router.operations.current import ChangeRefused
 from router.operations.differences import differences
 from router.operations.repository import Repository
 from router.settings import Settings, SettingsError, load_settings
-from router.settings.document import Document
 from router.settings.gateway import read_door, read_logs, read_server
-from router.settings.problems import Loc, SettingsProblem
+from router.settings.values.document import Document
+from router.settings.values.problems import Loc, SettingsProblem
 from serving.specs import TenantSpec
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from router.operations.applied import in_force, standing
 from router.place.fleet import hosted
 from router.settings import Settings
-from router.settings.slices import usable_cores
+from router.settings.machine.slices import usable_cores
 from serving.policy.placement.check import slowdown
 from serving.policy.placement.geometry import place
 from serving.policy.placement.plan import PlacedReplica, Placement, Slot

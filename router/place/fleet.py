@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from router.settings.memory import usable_memory_bytes
+from router.settings.machine.memory import usable_memory_bytes
 from router.simulate.traffic import SimulateRequestError
 from serving.policy.placement.geometry import Geometry, known_geometry, plain
 from serving.policy.placement.mps import CLIENTS_MAX

@@ -16,7 +16,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from router.key_env import KEY_ENV
 from router.reading import UnreachableError, address_of, direct, key_advice, tls_advice, with_key
 from router.settings import Settings
-from router.settings.admin import AdminSettings
+from router.settings.door.admin import AdminSettings
 from router.simulate.traffic import SimulateRequestError
 
 PATH = "/v2/placement"

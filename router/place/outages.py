@@ -8,7 +8,7 @@ from router.place.asked import PlacementTask
 from router.place.fleet import CPU
 from router.place.lost_parts import lost_part
 from router.place.standing import hosts_of
-from router.settings.problems import unknown_name
+from router.settings.values.problems import unknown_name
 from router.simulate.traffic import SimulateRequestError
 from serving.planning.remaining import Outage, remaining
 from serving.policy.placement.geometry import Layout

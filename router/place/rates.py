@@ -11,7 +11,7 @@ import numpy.typing as npt
 from router.key_env import KEY_ENV
 from router.reading import UnreachableError
 from router.settings import Settings
-from router.settings.problems import unknown_name
+from router.settings.values.problems import unknown_name
 from router.simulate.traffic import SimulateRequestError, read_mixes
 from router.status import ModelStatus, Status, fetch
 from serving.planning.task import ONE_ROW, AskedRate

@@ -8,7 +8,7 @@ from itertools import count
 
 from router.place.asked import PlacementTask
 from router.place.fleet import CPU, hosted
-from router.settings.slices import usable_cores
+from router.settings.machine.slices import usable_cores
 from serving.policy.placement.plan import Placement, Slot
 from serving.specs import ServedModel
 

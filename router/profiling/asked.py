@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from router.settings import SettingsError, load_model
-from router.settings.problems import one_of, shown
+from router.settings.values.problems import one_of, shown
 from router.spelling import nearest
 from serving.slice_specs import Share
 from serving.specs import ModelSpec

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol  # Any: the state of an application has 
 from router.auth.identity import Identity
 from router.bulk.pool import Bulk
 from router.regions.region import Aimed, KeyRefusedError, OpenFile, Region, clashing, open_file
-from router.settings.client_shm import REGION_COUNT_MAX, ClientShm
+from router.settings.values.client_shm import REGION_COUNT_MAX, ClientShm
 from router.tensors.errors import RequestError, bad_input, too_large
 from router.tensors.places import CopyFirst, Memory, Place, Target
 from router.tensors.wording import quoted

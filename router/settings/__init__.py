@@ -1,6 +1,6 @@
 from router.settings.gateway import ServerSettings, Settings, load_settings, read_settings
-from router.settings.models import load_model
-from router.settings.problems import SettingsError, SettingsProblem
+from router.settings.model_file.models import load_model
+from router.settings.values.problems import SettingsError, SettingsProblem
 
 __all__ = [
     "ServerSettings",

@@ -6,33 +6,33 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from router.settings.addresses import url_of
-from router.settings.admin import AdminSettings, read_admin
-from router.settings.auth import AuthSettings, read_auth
-from router.settings.cache import read_cache
-from router.settings.client_shm import ClientShm, read_client_shm
-from router.settings.delays import bounded
-from router.settings.devices import check_domains, read_devices
-from router.settings.document import Document, read_document
-from router.settings.findings import Findings
-from router.settings.floors import check_prices
-from router.settings.headers import check_headers, with_headers
-from router.settings.logs import LogSettings, read_logging
-from router.settings.memory import usable_memory_bytes
-from router.settings.placement import PlacementSettings, read_placement
-from router.settings.prices import check_kinds, read_prices
-from router.settings.problems import SettingsError, SettingsProblem, fault
-from router.settings.promises import read_tiers
-from router.settings.recording import read_recording
-from router.settings.rehearsal import check_rehearsed
+from router.settings.door.addresses import url_of
+from router.settings.door.admin import AdminSettings, read_admin
+from router.settings.door.auth import AuthSettings, read_auth
+from router.settings.door.headers import check_headers, with_headers
+from router.settings.door.logs import LogSettings, read_logging
+from router.settings.door.recording import read_recording
+from router.settings.door.tls import TlsSettings, read_tls
+from router.settings.machine.devices import check_domains, read_devices
+from router.settings.machine.memory import usable_memory_bytes
+from router.settings.machine.placement import PlacementSettings, read_placement
+from router.settings.machine.prices import check_kinds, read_prices
+from router.settings.machine.rehearsal import check_rehearsed
+from router.settings.machine.slices import read_slices, usable_cores
+from router.settings.machine.workers import read_workers
+from router.settings.model_file.delays import bounded
 from router.settings.repository import RepositorySettings, read_repository
-from router.settings.scaling import check_scaling, read_scaling
-from router.settings.schema import GatewayFile, LimitsSection, ProfilesSection, ServerSection
-from router.settings.served import check_models, check_name, read_model
-from router.settings.slices import read_slices, usable_cores
-from router.settings.tenants import read_tenants
-from router.settings.tls import TlsSettings, read_tls
-from router.settings.workers import read_workers
+from router.settings.served.cache import read_cache
+from router.settings.served.entries import check_models, check_name, read_model
+from router.settings.served.floors import check_prices
+from router.settings.served.promises import read_tiers
+from router.settings.served.scaling import check_scaling, read_scaling
+from router.settings.served.tenants import read_tenants
+from router.settings.values.client_shm import ClientShm, read_client_shm
+from router.settings.values.document import Document, read_document
+from router.settings.values.findings import Findings
+from router.settings.values.problems import SettingsError, SettingsProblem, fault
+from router.settings.values.schema import GatewayFile, LimitsSection, ProfilesSection, ServerSection
 from serving.cache.spec import CacheSpec
 from serving.objectives import Needs, ScalingSpec
 from serving.slice_specs import DeviceSpec, SliceSpec, WorkersSpec

@@ -10,12 +10,12 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, PlainValidator
 
-from router.settings.document import read_document
-from router.settings.fields import Name, Names, check_names, refuse
-from router.settings.findings import Findings
 from router.settings.gateway import Settings
-from router.settings.problems import SettingsError, SettingsProblem, fault, one_of, shown, unknown_name
-from router.settings.schema import Section
+from router.settings.values.document import read_document
+from router.settings.values.fields import Name, Names, check_names, refuse
+from router.settings.values.findings import Findings
+from router.settings.values.problems import SettingsError, SettingsProblem, fault, one_of, shown, unknown_name
+from router.settings.values.schema import Section
 from serving.specs import DEFAULT_TENANT
 
 INFER, READ, ADMIN = ROLES = ("infer", "read", "admin")

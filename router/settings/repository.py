@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from router.settings.document import read_document
-from router.settings.findings import Findings
-from router.settings.models import MODEL_FILE
-from router.settings.problems import SettingsError, SettingsProblem, fault, nearest_path
-from router.settings.schema import RepositorySection
+from router.settings.model_file.models import MODEL_FILE
+from router.settings.values.document import read_document
+from router.settings.values.findings import Findings
+from router.settings.values.problems import SettingsError, SettingsProblem, fault, nearest_path
+from router.settings.values.schema import RepositorySection
 from serving.objectives import Needs
 from serving.slice_specs import SliceSpec
 from serving.specs import ModelSpec, ServedModel

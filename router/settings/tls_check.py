@@ -2,10 +2,10 @@
 
 import time
 
-from router.settings.certificates import CertificateError, Validity, inspect, written
+from router.settings.door.certificates import CertificateError, Validity, inspect, written
+from router.settings.door.tls import LOC
 from router.settings.gateway import Settings
-from router.settings.problems import SettingsError, SettingsProblem
-from router.settings.tls import LOC
+from router.settings.values.problems import SettingsError, SettingsProblem
 
 
 def check_tls(settings: Settings) -> tuple[SettingsProblem, ...]:

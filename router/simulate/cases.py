@@ -6,7 +6,7 @@ from pathlib import Path
 
 from router.profiles import known_profiles
 from router.settings import Settings, SettingsError, load_settings
-from router.settings.problems import fault, one_of, shown
+from router.settings.values.problems import fault, one_of, shown
 from router.simulate.governing import Copies, check_losses, governance, is_governed, told_ignored, without
 from router.simulate.left_out import left_out
 from router.simulate.traffic import SimulateRequestError, Traffic

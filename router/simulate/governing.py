@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from router.profiles import known_profiles
 from router.settings import Settings
-from router.settings.problems import fault, one_of
+from router.settings.values.problems import fault, one_of
 from router.simulate.traffic import SimulateRequestError
 from router.spelling import nearest
 from serving.profile.curve import Profile

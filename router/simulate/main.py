@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from router.report.output import console, save, unwritable
-from router.settings.problems import fault, one_of
+from router.settings.values.problems import fault, one_of
 from router.simulate import pictures, tables, words
 from router.simulate.cases import Case, SimulatedDeployment, cases
 from router.simulate.governing import LEFT_OUT

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from router.settings.problems import unknown_name
+from router.settings.values.problems import unknown_name
 from router.simulate.runs import Result
 from router.simulate.traffic import SimulateRequestError
 from serving.simulation.series import RunFigures

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from router.settings import Settings
-from router.settings.problems import unknown_name
+from router.settings.values.problems import unknown_name
 from serving.simulation.arrivals import Arrival
 from serving.simulation.patterns import POISSON_CV, due_times, length_s
 from serving.simulation.replay import recorded_files, replay

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from router.file_following import changes
-from router.settings.certificates import CertificateError, inspect, make_context, written
-from router.settings.tls import TlsSettings
+from router.settings.door.certificates import CertificateError, inspect, make_context, written
+from router.settings.door.tls import TlsSettings
 
 logger = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ so a rule costs no import of what it judges.
 
 import ast
 import functools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -15,6 +16,8 @@ ROOTS = ("router", "serving", "models", "loadtests", "tests")
 FUNCTION_LINES_MAX = 50  # from `def` to its last line, docstring and nested functions included
 PARAMETERS_MAX = 6  # self and cls not counted, *args and **kwargs one each
 FILE_LINES_MAX = 500
+ROOMS_MAX = 15
+"""Modules and folders of one folder, without `__init__`."""
 
 VAGUE_NAMES = frozenset(
     (
@@ -230,3 +233,13 @@ def _is_all(statement: ast.stmt) -> bool:
     return isinstance(statement, ast.Assign) and [ast.unparse(target) for target in statement.targets] == [
         "__all__"
     ]
+
+
+def rooms(paths: Iterable[str]) -> dict[str, int]:
+    """Return how many rooms each folder of these paths has."""
+    inside: dict[str, set[str]] = {}
+    for path in map(PurePosixPath, paths):
+        for part in (path, *path.parents):
+            if part.name not in ("__init__.py", ""):
+                inside.setdefault(part.parent.as_posix(), set()).add(part.name)
+    return {folder: len(names) for folder, names in inside.items()}

@@ -33,7 +33,7 @@ GPUS = tuple(
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of two H200s."""
     inventory = Inventory((0, 1), GPUS, "580", 13010)
-    monkeypatch.setattr("router.settings.findings.take_inventory", lambda: inventory)
+    monkeypatch.setattr("router.settings.values.findings.take_inventory", lambda: inventory)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 

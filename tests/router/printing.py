@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 from router.logs import lines_dropped, logging_to_output, say
-from router.settings.logs import LogSettings
+from router.settings.door.logs import LogSettings
 
 LINE = b"x" * 99 + b"\n"
 

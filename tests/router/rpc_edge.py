@@ -17,7 +17,7 @@ from router.bulk.pool import Bulk
 from router.regions.registry import open_registry
 from router.rpc import SERVICE
 from router.rpcs import RPC_SERVERS
-from router.settings.client_shm import ClientShm
+from router.settings.values.client_shm import ClientShm
 from router.sharedmemory import shared_memory_methods
 from router.telemetry import Telemetry
 from serving.ports import Call, Reply

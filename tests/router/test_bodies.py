@@ -14,7 +14,7 @@ from router.admin.guard import ADMIN_DOOR
 from router.deployment import GatewayServer
 from router.logs import AUDIT
 from router.settings import load_settings
-from router.settings.document import FILE_BYTES_MAX
+from router.settings.values.document import FILE_BYTES_MAX
 from tests.router.settings.samples import write_deployment
 
 GATEWAY = """\

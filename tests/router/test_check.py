@@ -133,7 +133,7 @@ def test_a_variant_that_does_not_fit_where_another_answers_is_a_warning(tmp_path
 def test_the_plan_says_which_slices_there_are_where_the_file_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], line: str
 ) -> None:
-    for module in ("router.plan", "router.settings.slices"):
+    for module in ("router.plan", "router.settings.machine.slices"):
         monkeypatch.setattr(f"{module}.default_slices", lambda *_: names)
     write_deployment(tmp_path)
     file = write_gateway(tmp_path, "models: [{path: models/minilm}]")

@@ -10,7 +10,7 @@ import pytest
 
 from router.floods import LINES_MAX, Floods
 from router.logs import ACCESS, say, set_up
-from router.settings.logs import LogSettings
+from router.settings.door.logs import LogSettings
 
 FIELDS = {"model": "fashion", "slice": "main", "traceback": "Traceback\n  ValueError"}
 

@@ -153,7 +153,7 @@ def test_closed_streams_are_never_another_file(tmp_path: Path) -> None:
     program = """
 import os
 from router.logs import logging_to_output, say
-from router.settings.logs import LogSettings
+from router.settings.door.logs import LogSettings
 with logging_to_output(LogSettings()):
     found = os.open("%s", os.O_WRONLY | os.O_CREAT)
     say("not for the file")

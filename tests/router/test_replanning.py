@@ -14,7 +14,7 @@ from router.operations.current import Current
 from router.operations.placement import PlacementService
 from router.replanning import Replanning
 from router.settings import Settings, load_settings
-from router.settings.placement import PlacementSettings
+from router.settings.machine.placement import PlacementSettings
 from router.status import Status
 from serving.control.desired import DesiredState
 from serving.control.failing import FailingLoads

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from router.settings import schema
-from router.settings.problems import one_of, unknown_name
-from router.settings.schema import Section
+from router.settings.values import schema
+from router.settings.values.problems import one_of, unknown_name
+from router.settings.values.schema import Section
 from router.spelling import nearest
 from router.tensors.wording import suggestion
 

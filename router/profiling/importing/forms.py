@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from router.profiling.asked import MeasureRequestError
 from router.profiling.importing.table import Line, Table
-from router.settings.problems import one_of, unknown_name
+from router.settings.values.problems import one_of, unknown_name
 from serving.policy.placement.geometry import known_geometry
 from serving.slice_specs import PROCESS_COUNT_MAX, Share
 

@@ -10,8 +10,8 @@ from router.profiling.asked import MeasureRequestError, find_model, find_numbers
 from router.profiling.importing.forms import Batch, Told, read_batches
 from router.profiling.importing.table import read_table
 from router.profiling.options import ProfileOptions
-from router.settings.problems import one_of, shown
-from router.settings.schema import ONLY_VARIANT
+from router.settings.values.problems import one_of, shown
+from router.settings.values.schema import ONLY_VARIANT
 from serving.profile.curve import Origin, Point, Profile
 from serving.profile.store import ProfileStore
 

@@ -8,7 +8,7 @@ from math import isfinite
 from pathlib import Path
 
 from router.profiling.asked import MeasureRequestError
-from router.settings.problems import shown
+from router.settings.values.problems import shown
 
 FILE_BYTES_MAX = 16 << 20
 

@@ -23,7 +23,7 @@ from router.deployment import GatewayServer
 from router.logs import AUDIT, JsonFormatter
 from router.rpc import SERVICE
 from router.settings import load_settings
-from router.settings.admin import AdminSettings
+from router.settings.door.admin import AdminSettings
 from serving.specs import Limits
 from tests.router.happenings import text
 from tests.router.rpc_edge import Core, Edge, error_of

@@ -9,7 +9,7 @@ import pytest
 
 from router.doctor.network import check_ports, check_redis
 from router.settings import Settings
-from router.settings.admin import AdminSettings
+from router.settings.door.admin import AdminSettings
 from serving.cache.spec import RedisSpec
 from tests.router.doctor.roots import deployment, is_fault, is_ok, is_warning
 

@@ -18,7 +18,7 @@ from router.bulk.pool import Bulk
 from router.endpoints.routes import add_endpoints
 from router.fastpath import RestServer, create_server
 from router.regions.registry import open_registry
-from router.settings.client_shm import ClientShm
+from router.settings.values.client_shm import ClientShm
 from router.sharedmemory import add_shared_memory
 from router.tls import Gate
 from serving.specs import Limits

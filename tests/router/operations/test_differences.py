@@ -7,7 +7,7 @@ import pytest
 
 from router.operations.differences import differences
 from router.settings import Settings, load_settings
-from router.settings.slices import default_slices
+from router.settings.machine.slices import default_slices
 from serving.control.commands import ServeModel
 from serving.objectives import Needs, ScalingSpec
 from tests.control.test_control import only

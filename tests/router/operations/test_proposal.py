@@ -14,7 +14,7 @@ from router.operations.applied import PlannedFor
 from router.operations.proposal import Proposal, UnsoundError, proposal
 from router.operations.slice_json import told_slice
 from router.settings import Settings, load_settings
-from router.settings.findings import PROBLEMS_MAX
+from router.settings.values.findings import PROBLEMS_MAX
 from serving.objectives import ReplicaSpec
 from serving.slice_specs import SliceSpec
 from tests.router.settings.samples import write_deployment

@@ -10,7 +10,7 @@ import pytest
 
 from router.operations.watching import _fixed
 from router.settings import load_settings
-from router.settings.schema import GatewayFile
+from router.settings.values.schema import GatewayFile
 from serving.objectives import RateSpec
 from tests.config_map import ConfigMap
 from tests.router.operations.worlds import GATEWAY, World

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from router.place.fleet import HERE as THIS_MACHINE
 from router.place.fleet import own_device, pools, this_machine
-from router.settings.memory import usable_memory_bytes
+from router.settings.machine.memory import usable_memory_bytes
 from serving.policy.placement.geometry import known_geometry
 from serving.policy.placement.problem import Instances, Parts, PlacementProblem
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice

@@ -24,7 +24,7 @@ from router.place.following import (
     reach,
 )
 from router.settings import load_settings
-from router.settings.admin import AdminSettings
+from router.settings.door.admin import AdminSettings
 from router.simulate.traffic import SimulateRequestError
 from tests.router.settings.samples import write_deployment
 

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from router.settings.client_shm import ClientShm
+from router.settings.values.client_shm import ClientShm
 from tests.router.auth.callers import Callers
 from tests.router.fastpath.wire import LIMITS, Running
 from tests.router.regions.conftest import Make

@@ -13,7 +13,7 @@ import tritonclient.http.aio as triton_aio
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
-from router.settings.client_shm import ClientShm
+from router.settings.values.client_shm import ClientShm
 from router.tensors.places import CopyFirst, Memory
 from serving.specs import Limits
 from serving.vocabulary import CLIENT_GONE

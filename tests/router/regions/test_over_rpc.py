@@ -12,7 +12,7 @@ from grpc.aio import AioRpcError
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
 from router.regions.region import FOLDER
-from router.settings.client_shm import ClientShm
+from router.settings.values.client_shm import ClientShm
 from serving.worker.shared import PORTION_BYTES
 from tests.router.decoupled import StreamingCore
 from tests.router.regions.clients import (

@@ -15,7 +15,7 @@ from router.bulk.pool import Bulk
 from router.regions import registry
 from router.regions.region import FOLDER, OTHERS, KeyRefusedError, open_file
 from router.regions.registry import CallerMemory, Fault, Regions, RegistrationRefusedError
-from router.settings.client_shm import ClientShm
+from router.settings.values.client_shm import ClientShm
 from router.tensors.errors import RequestError, memory_full
 from router.tensors.places import CopyFirst, Place
 from serving.specs import Limits

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from router.settings.problems import one_of, unknown_name
-from router.settings.schema import BatchingSection
+from router.settings.values.problems import one_of, unknown_name
+from router.settings.values.schema import BatchingSection
 from serving.policy.batching.catalogue import POLICIES, create_policy
 from serving.specs import BatchingSpec
 from tests.router.settings.samples import gateway_fault, gateway_faults, gateway_settings

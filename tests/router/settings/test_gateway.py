@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from router.settings import ServerSettings, SettingsError, load_settings
-from router.settings.findings import PROBLEMS_MAX
-from router.settings.schema import LimitsSection
-from router.settings.slices import default_slices, usable_cores
+from router.settings.machine.slices import default_slices, usable_cores
+from router.settings.values.findings import PROBLEMS_MAX
+from router.settings.values.schema import LimitsSection
 from serving.slice_specs import SliceSpec
 from serving.specs import BatchingSpec, Limits
 from tests.router.settings.samples import (
@@ -58,9 +58,9 @@ def test_everything_but_models_has_a_default(home: Path) -> None:
 def test_without_slices_every_usable_core_has_one_and_a_model_may_name_them_together(
     home: Path, monkeypatch: pytest.MonkeyPatch, slices: str
 ) -> None:
-    for module in ("gateway", "slices"):
+    for module in ("gateway", "machine.slices"):
         monkeypatch.setattr(f"router.settings.{module}.usable_cores", lambda: (2, 3, 5))
-    monkeypatch.setattr("router.settings.slices.quota", lambda: None)
+    monkeypatch.setattr("router.settings.machine.slices.quota", lambda: None)
     settings = load_settings(write_gateway(home, f"models: [{{path: models/digits{slices}}}]"))
     assert {each.name: each.cores for each in settings.slices} == {
         "cpu-1": (2,),

@@ -6,7 +6,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from router.settings import placement, schema, tenants, tls
+from router.settings.door import tls
+from router.settings.machine import placement
+from router.settings.served import tenants
+from router.settings.values import schema
 from tests.router.simulate.conftest import GATEWAY, Simulate
 
 PAGE = Path(__file__).parents[3] / "docs" / "scheduling.md"

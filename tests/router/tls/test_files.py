@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from router.settings.certificates import (
+from router.settings.door.certificates import (
     CERT,
     CLIENT_CA,
     DAY_S,
@@ -17,7 +17,7 @@ from router.settings.certificates import (
     inspect,
     written,
 )
-from router.settings.tls import TlsSettings
+from router.settings.door.tls import TlsSettings
 from tests.certificates import RSA, Authority
 
 

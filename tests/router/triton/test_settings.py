@@ -18,8 +18,8 @@ from router.auth.identity import CALLER, Identity
 from router.levels import LogLevels, levels_from
 from router.logs import ACCESS, levels, set_levels, set_up
 from router.operations.refusals import RepositoryError
-from router.settings.admin import AdminSettings
-from router.settings.logs import LogSettings
+from router.settings.door.admin import AdminSettings
+from router.settings.door.logs import LogSettings
 from router.triton.log_settings import change_log_settings, log_settings
 from router.triton.settings_edges import add_settings, only_asks, settings_methods
 from router.triton.trace_settings import check_trace_settings, trace_settings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.settings.gpu_faults import faults
+from router.settings.machine.gpu_faults import faults
 from serving.policy.placement.geometry import H200_141
 from serving.runtime.slicing.choice import (
     device_actuator,

@@ -1,0 +1,1 @@
+"""How clients and operators come in, and what is written down of them."""

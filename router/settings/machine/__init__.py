@@ -1,0 +1,1 @@
+"""What a gateway may use of its machine: slices, devices, memory, workers."""

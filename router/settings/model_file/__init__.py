@@ -1,0 +1,1 @@
+"""A model.yaml and what its build measured."""

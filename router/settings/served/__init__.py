@@ -1,0 +1,1 @@
+"""What is promised of each served model, and who shares it."""

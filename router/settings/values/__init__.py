@@ -1,0 +1,1 @@
+"""A settings file as values, and the shape that its keys have."""
