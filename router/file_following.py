@@ -19,6 +19,9 @@ QUIET_MS: Final = 100
 GATHER_MS: Final = 2_000
 """A file that is written to all the time is read after this."""
 
+SURE_MS: Final = 2_000
+"""An edit that came between the last look and the begin of the watch is found after this."""
+
 STEPS_MAX: Final = 1_000
 """Folders and links on the way to the file, so that links in a circle are an end too."""
 
@@ -44,7 +47,7 @@ def read_edition(path: Path) -> Edition | None:
 
 
 async def changes(path: Path) -> AsyncIterator[object]:
-    """Yield something at each change on the way to the file, without end.
+    """Yield something at each change on the way to the file, and once after a watch began, without end.
 
     Folders are watched, not the file: editors replace it by renaming, and a mounted ConfigMap swaps a link.
     If a link leads elsewhere from then on, the folders there are watched instead. Raises the errors of
@@ -59,16 +62,23 @@ async def changes(path: Path) -> AsyncIterator[object]:
                     break
 
 
-def _watch(way: set[tuple[Path, str]]) -> AsyncGenerator[object, None]:
+async def _watch(way: set[tuple[Path, str]]) -> AsyncGenerator[object, None]:
     names = {name for _, name in way}  # logs may lie there too
-    return awatch(
+    is_sure = False
+    found = awatch(
         *{folder for folder, _ in way if folder.is_dir()},
-        watch_filter=lambda _, path: Path(path).name in names,
+        watch_filter=lambda _, path: not is_sure or Path(path).name in names,
         recursive=False,
         debounce=GATHER_MS,
         step=QUIET_MS,
-        rust_timeout=0,
+        rust_timeout=SURE_MS,
+        yield_on_timeout=True,
     )
+    async with aclosing(found):
+        async for change in found:
+            if change or not is_sure:
+                is_sure = True
+                yield change
 
 
 def _way(path: Path) -> set[tuple[Path, str]]:
@@ -114,7 +124,7 @@ class FileFollower:
 
     async def run(self) -> None:
         """Follow the file until this is cancelled, or the file cannot be watched."""
-        # It may have been edited since it was read at the start; what comes after this look is a change.
+        # It may have been edited since it was read at the start; `changes` finds what comes after this look.
         looking = asyncio.create_task(self._look())
         try:
             async for _ in changes(self._path):

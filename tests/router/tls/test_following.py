@@ -2,11 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import Any  # what watchfiles takes
 
 import pytest
+from watchfiles import awatch
 
+from router import file_following
 from router.tls import certificates as module
 from router.tls.certificates import Certificates, CertificateWatch
 from tests.certificates import Authority
@@ -35,6 +38,22 @@ async def until(condition: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110  # files change without an event
             await asyncio.sleep(0.01)
+
+
+async def test_an_edit_before_the_watch_began_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "server.key"
+    path.write_text("as it was read")
+
+    def late(*folders: Path, **options: Any) -> AsyncGenerator[object, None]:
+        path.write_text("an edit")
+        return awatch(*folders, **options)
+
+    monkeypatch.setattr("router.file_following.awatch", late)
+    async with asyncio.timeout(60):
+        async for _ in file_following.changes(path):
+            break
 
 
 async def test_a_renewed_pair_is_taken_and_a_broken_one_is_refused_once(
