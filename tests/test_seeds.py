@@ -13,7 +13,7 @@ def test_of_so_many_commits_one_plays_the_test(
     monkeypatch.setattr(seeds, "IS_NIGHT", False)
     played = 0
     for base in range(commits):
-        monkeypatch.setattr(seeds, "BASE", base)
+        monkeypatch.setattr(seeds, "BASE", base * seeds.TURN)
         played += seeds.is_turn(name, commits)
     assert played == 1
 

@@ -1,6 +1,6 @@
 """What eviction promises: the least worth goes, nobody goes for less, and more hits than by other rules."""
 
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 from hypothesis import given, settings
@@ -139,8 +139,7 @@ def test_in_a_few_minutes_it_has_more_hits_than_lru_and_lfu() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exponent", some([0.9, 1.1]))
-@pytest.mark.parametrize("drift_s", some([0.0, 250.0]))
+@pytest.mark.parametrize(("exponent", "drift_s"), some([*product([0.9, 1.1], [0.0, 250.0])]))
 @pytest.mark.parametrize("slo_us", [2e5, 1e6])
 def test_on_zipf_it_has_more_hits_than_lru_lfu_and_gdsf_where_models_are_alike(
     exponent: float, drift_s: float, slo_us: float
@@ -157,8 +156,7 @@ def test_on_zipf_it_has_more_hits_than_lru_lfu_and_gdsf_where_models_are_alike(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("exponent", some([0.9, 1.1]))
-@pytest.mark.parametrize("drift_s", some([0.0, 250.0]))
+@pytest.mark.parametrize(("exponent", "drift_s"), some([*product([0.9, 1.1], [0.0, 250.0])]))
 def test_on_zipf_it_saves_more_loading_than_lru_lfu_and_gdsf_where_sizes_and_costs_differ(
     exponent: float, drift_s: float
 ) -> None:

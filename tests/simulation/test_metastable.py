@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from statistics import mean
 
 import pytest
@@ -65,8 +66,7 @@ def fresh_goodput(share: float, seed: int) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("share", some([0.5, 1.5, 3]))
-@pytest.mark.parametrize("seed", some([1, 2, 3]))
+@pytest.mark.parametrize(("share", "seed"), some([*product([0.5, 1.5, 3], [1, 2, 3])]))
 @pytest.mark.parametrize(
     ("profiled", "measured_max"),
     [
