@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from serving.policy.forecasting.ensemble import MEMBERS, foretell
-from serving.policy.forecasting.quantiles import LEVELS, pinball
+from serving.policy.forecasting.quantiles import LEVELS, Quantiles, pinball
 
 Counts = npt.NDArray[np.float64]
 Rates = npt.NDArray[np.float64]
@@ -126,37 +126,46 @@ def score(
     history: Sequence[float] | Counts, bin_s: float, horizon_s: float, every: int = EVERY
 ) -> Mapping[str, Score]:
     """Score the ensemble and its members, asked every `every` bins from START on."""
-    rows = np.asarray(history, np.float64)
-    bins = round(horizon_s / bin_s)
-    came: list[float] = []
-    said: dict[str, list[tuple[float, float]]] = {name: [] for name in (ENSEMBLE, *MEMBERS)}
-    for now in range(START, len(rows) - bins, every):
-        found = foretell(rows[:now], bin_s, horizon_s)
-        came.append(float(rows[now : now + bins].max()) / bin_s)
-        for name, own in said.items():
-            quantiles = found.opinions.get(name, found.quantiles)
-            own.append((quantiles.median, quantiles.high))
-    return {name: _score(np.array(own), np.array(came)) for name, own in said.items()}
+
+    def ask(rows: Counts) -> Mapping[str, Quantiles]:
+        found = foretell(rows, bin_s, horizon_s)
+        return {name: found.opinions.get(name, found.quantiles) for name in (ENSEMBLE, *MEMBERS)}
+
+    return _scores(ask, history, bin_s, horizon_s, every)
 
 
 def score_without(
     history: Sequence[float] | Counts, bin_s: float, horizon_s: float, every: int = EVERY
 ) -> Mapping[str, float]:
     """Return the loss of the ensemble without each member, over its loss with all."""
-    kept = {"": MEMBERS} | {
+    kept = {ENSEMBLE: MEMBERS} | {
         left: {name: member for name, member in MEMBERS.items() if name != left} for left in MEMBERS
     }
+
+    def ask(rows: Counts) -> Mapping[str, Quantiles]:
+        return {left: foretell(rows, bin_s, horizon_s, own).quantiles for left, own in kept.items()}
+
+    scores = _scores(ask, history, bin_s, horizon_s, every)
+    return {left: scores[left].loss / max(scores[ENSEMBLE].loss, 1e-12) for left in MEMBERS}
+
+
+def _scores(
+    ask: Callable[[Counts], Mapping[str, Quantiles]],
+    history: Sequence[float] | Counts,
+    bin_s: float,
+    horizon_s: float,
+    every: int,
+) -> Mapping[str, Score]:
+    """Score each forecaster that `ask` has, given what came before."""
     rows = np.asarray(history, np.float64)
     bins = round(horizon_s / bin_s)
     came: list[float] = []
-    said: dict[str, list[tuple[float, float]]] = {left: [] for left in kept}
+    said: dict[str, list[tuple[float, float]]] = {}
     for now in range(START, len(rows) - bins, every):
         came.append(float(rows[now : now + bins].max()) / bin_s)
-        for left, members in kept.items():
-            quantiles = foretell(rows[:now], bin_s, horizon_s, members).quantiles
-            said[left].append((quantiles.median, quantiles.high))
-    losses = {left: _score(np.array(own), np.array(came)).loss for left, own in said.items()}
-    return {left: losses[left] / max(losses[""], 1e-12) for left in MEMBERS}
+        for name, quantiles in ask(rows[:now]).items():
+            said.setdefault(name, []).append((quantiles.median, quantiles.high))
+    return {name: _score(np.array(own), np.array(came)) for name, own in said.items()}
 
 
 def _score(said: Rates, came: Rates) -> Score:
@@ -206,36 +215,36 @@ def main() -> int:
     names = (ENSEMBLE, *MEMBERS)
     print("| history | " + " | ".join(f"{name}: loss, in" for name in names) + " | 95th over what came |")
     print("|---|" + "---|" * (len(names) + 1))
-    for name, draw in HISTORIES.items():
-        drawn = [draw(np.random.default_rng(seed)) for seed in range(asked.seeds)]
-        print(row(name, mean([score(one, BIN_S, HORIZON_S) for one in drawn])), flush=True)
-    print(row("a day of minutes, drawn", score(twin_day(np.random.default_rng(0)), 60.0, 600.0)), flush=True)
+    for name, drawn, bin_s, horizon_s in _histories(asked.seeds, asked.data):
+        print(row(name, mean([score(one, bin_s, horizon_s) for one in drawn])), flush=True)
     if asked.data is None:
         print("no --data and no $PENSTOCK_DATA: no recorded days")
-        return 0
-    for name, counts, bin_s in recorded(asked.data):
-        print(row(name, score(counts, bin_s, 10.0 * bin_s)), flush=True)
     return 0
+
+
+def _histories(seeds: int, data: Path | None) -> Iterator[tuple[str, Sequence[Counts], float, float]]:
+    """Yield each history's name, its draws, its bin and the horizon."""
+    for name, draw in HISTORIES.items():
+        yield name, [draw(np.random.default_rng(seed)) for seed in range(seeds)], BIN_S, HORIZON_S
+    yield "a day of minutes, drawn", [twin_day(np.random.default_rng(0))], 60.0, 600.0
+    for name, counts, bin_s in recorded(data) if data is not None else ():
+        yield name, [counts], bin_s, 10.0 * bin_s
 
 
 def _print_without(seeds: int, data: Path | None) -> None:
     print("| history | " + " | ".join(f"without {name}" for name in MEMBERS) + " |")
     print("|---|" + "---|" * len(MEMBERS))
-    days = [
-        (name, draw(np.random.default_rng(seed)), BIN_S)
-        for name, draw in HISTORIES.items()
-        for seed in range(seeds)
-    ]
-    days += [("a day of minutes, drawn", twin_day(np.random.default_rng(0)), 60.0)]
-    days += [] if data is None else recorded(data)
-    found: dict[str, list[Mapping[str, float]]] = {}
-    for name, counts, bin_s in days:
-        horizon_s = HORIZON_S if name in HISTORIES else 10.0 * bin_s
-        found.setdefault(name, []).append(score_without(counts, bin_s, horizon_s))
-    every = [one for several in found.values() for one in several]
-    for name, several in [*found.items(), ("all", every)]:
-        means = (float(np.mean([one[left] for one in several])) for left in MEMBERS)
-        print(f"| {name} | " + " | ".join(f"{one:.3f}" for one in means) + " |", flush=True)
+    every: list[Mapping[str, float]] = []
+    for name, drawn, bin_s, horizon_s in _histories(seeds, data):
+        several = [score_without(one, bin_s, horizon_s) for one in drawn]
+        every += several
+        print(_row_without(name, several), flush=True)
+    print(_row_without("all", every))
+
+
+def _row_without(name: str, several: Sequence[Mapping[str, float]]) -> str:
+    means = (float(np.mean([one[left] for one in several])) for left in MEMBERS)
+    return f"| {name} | " + " | ".join(f"{one:.3f}" for one in means) + " |"
 
 
 def _arguments() -> argparse.Namespace:

@@ -21,9 +21,10 @@ from serving.policy.forecasting.quantiles import Quantiles
 from serving.policy.scaling.capacity import Capacity
 from serving.policy.scaling.objective_value import worth
 from serving.policy.scaling.planning import NODES_MAX, plans
-from serving.policy.scaling.problem import make_problem
+from serving.policy.scaling.problem import ScalingProblem, make_problem
 from serving.policy.scaling.program import Left, every_size, solve_exact
-from serving.policy.scaling.rounding import round_covers
+from serving.policy.scaling.rounding import Rounded, round_covers
+from serving.policy.scaling.tables import Ints
 from serving.policy.scaling.task import Claimant, Key, ScalingTask, SliceKind
 
 COUNTS = (1, 2, 4, 8, 16, 32)
@@ -83,6 +84,10 @@ def _claimant(name: str, chance: random.Random) -> Claimant:
     )
 
 
+def _gap(problem: ScalingProblem, rounded: Rounded, replicas: Ints) -> float:
+    return worth(problem, replicas) / rounded.bound - 1
+
+
 def measure(name: str, count: int, seed: int, slices: float, cost_max: float) -> str:
     """Return a row of the table."""
     task, expected = draw(count, seed, slices, cost_max)
@@ -91,7 +96,7 @@ def measure(name: str, count: int, seed: int, slices: float, cost_max: float) ->
     took_s = process_time() - begin_s
     problem = make_problem(task, [each.high for each in expected])
     rounded = round_covers(problem)
-    gap = worth(problem, rounded.replicas) / rounded.bound - 1
+    gap = _gap(problem, rounded, rounded.replicas)
     shed = sum(granted.shed > 0 for granted in plan.granted.values())
     lacking = sum(bool(granted.lacking) for granted in plan.granted.values())
     replicas = sum(granted.band.high for granted in plan.granted.values())
@@ -109,8 +114,8 @@ def compare(name: str, count: int, seed: int, slices: float, cost_max: float) ->
     begin_s = process_time()
     found = solve_exact(problem, sizes, Left(problem.kinds.count, problem.cost_max), NODES_MAX)
     program_s = process_time() - begin_s
-    gap = worth(problem, rounded.replicas) / rounded.bound - 1
-    program_gap = inf if found is None else worth(problem, found) / rounded.bound - 1
+    gap = _gap(problem, rounded, rounded.replicas)
+    program_gap = inf if found is None else _gap(problem, rounded, found)
     return f"{name:16} {rounded_s:10.3f} {gap:9.1%} {program_s:9.1f} {program_gap:9.1%}"
 
 
