@@ -27,15 +27,15 @@ def transport(arcs: Arcs, supply: Sequence[int], demand: Sequence[int]) -> NDArr
     No source gives more than it has, and no sink takes more than it asks for. All of the demand is met if
     every source reaches every sink and all together have enough.
     """
-    from scipy.optimize import linprog  # see `placement.programs`
-    from scipy.sparse import csr_array
-
     sources, sinks, worth = arcs
     if not len(worth):
         return np.zeros(0, np.int64)
     single = int((np.take(supply, sources) * np.take(demand, sinks)).sum())
     if len(worth) > PROGRAM_MAX and single <= MATCHED_MAX:
         return _matched(arcs, supply, demand)
+    from scipy.optimize import linprog  # see `placement.programs`
+    from scipy.sparse import csr_array
+
     count = len(worth)
     rows = np.concatenate([sources, sinks + len(supply)])
     columns = np.concatenate([np.arange(count), np.arange(count)])
