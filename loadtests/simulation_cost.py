@@ -1,15 +1,22 @@
 """How fast the simulator is, and what decisions cost in it: the real scheduler, one core, no process beside.
 
-  python -m loadtests.simulation_cost [--policy slo]
+  python -m loadtests.simulation_cost [--policy slo] [--calls]
 
 Both are of CPU time, so that other work on the machine shows little. Decisions: each event of the scheduler,
-its median and 99th percentile in microseconds.
+its median and 99th percentile in microseconds. With `--calls` only these, in Python calls: they are the same
+on any machine.
 """
 
 import argparse
 import gc
+import os
+import sys
 from collections.abc import Callable, Sequence
 from time import process_time, thread_time_ns
+from types import FrameType
+
+if "--calls" in sys.argv:
+    os.environ["PENSTOCK_INTERPRETED"] = "1"  # machine code has no calls to count
 
 import numpy as np
 
@@ -35,7 +42,15 @@ def main() -> None:
     """Print both tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--policy", choices=sorted(POLICIES), default="slo")
-    policy = BatchingSpec(parser.parse_args().policy, guard_us=0)
+    parser.add_argument("--calls", action="store_true", help="count calls of Python functions instead")
+    asked = parser.parse_args()
+    policy = BatchingSpec(asked.policy, guard_us=0)
+    if not asked.calls:
+        _print_speeds(policy)
+    _print_decisions(policy, asked.calls)
+
+
+def _print_speeds(policy: BatchingSpec) -> None:
     print(f"{'workload':12}{'requests/s':>12}{'us a batch':>12}{'rows a batch':>14}")
     for name, models, slices, slo_ms, rate, seconds in SPEEDS:
         world = World(policy, slices, models, slo_ms * 1000)
@@ -47,12 +62,31 @@ def main() -> None:
         batches = max(tally.batches, 1)
         batch_us = took_s / batches * 1e6
         print(f"{name:12}{len(arrivals) / took_s:12.0f}{batch_us:12.0f}{tally.rows / batches:14.1f}")
-    print(f"\n{'models':8}{'slices':>8}" + "".join(f"{f'{event} p50, p99 us':>24}" for event in EVENTS))
+
+
+def _print_decisions(policy: BatchingSpec, is_in_calls: bool) -> None:
+    unit = "calls" if is_in_calls else "us"
+    print(f"\n{'models':8}{'slices':>8}" + "".join(f"{f'{event} p50, p99 {unit}':>27}" for event in EVENTS))
     for models, slices, rate in DECISIONS:
         world = World(policy, slices, models, DECISION_SLO_US)
-        taken = decisions(world, rate)
-        cells = (np.percentile(taken[event], [50, 99]) / 1000 for event in EVENTS)
-        print(f"{models:<8}{slices:8}" + "".join(f"{p50:14.0f}{p99:10.0f}" for p50, p99 in cells))
+        taken = counted(world, rate) if is_in_calls else decisions(world, rate)
+        cells = (np.percentile(taken[event], [50, 99]) / (1 if is_in_calls else 1000) for event in EVENTS)
+        print(f"{models:<8}{slices:8}" + "".join(f"{p50:17.0f}{p99:10.0f}" for p50, p99 in cells), flush=True)
+
+
+class Calls:
+    """How many Python functions have been called."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def now(self) -> int:
+        """Return how many so far."""
+        return self._count
+
+    def note(self, _frame: FrameType, event: str, _argument: object) -> None:
+        """Count a call; for `sys.setprofile`."""
+        self._count += event == "call"
 
 
 class Timed(Scheduler):
@@ -103,6 +137,16 @@ def decisions(
     run.play(arrivals)
     gc.enable()
     return taken
+
+
+def counted(world: World, rate: float, requests: int = REQUESTS, seed: int = 0) -> dict[str, list[int]]:
+    """Return the same in calls of Python functions."""
+    calls = Calls()
+    sys.setprofile(calls.note)
+    try:
+        return decisions(world, rate, requests, seed, calls.now)
+    finally:
+        sys.setprofile(None)
 
 
 if __name__ == "__main__":

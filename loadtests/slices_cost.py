@@ -10,14 +10,8 @@ They are simulated, and only the scheduler's own events are timed (`loadtests.si
 import argparse
 import os
 import statistics
-import sys
-from time import thread_time_ns
-from types import FrameType
 
-if "--calls" in sys.argv:
-    os.environ["PENSTOCK_INTERPRETED"] = "1"  # machine code has no calls to count
-
-from loadtests.simulation_cost import decisions
+from loadtests.simulation_cost import counted, decisions
 from loadtests.virtual_world import World
 from serving.specs import BatchingSpec
 
@@ -26,34 +20,13 @@ BATCH_MAX, BATCH_US, ROW_US, SLO_US = 32, 5_000, 1_000, 200_000
 REQUESTS = 20_000
 
 
-class Calls:
-    """How many Python functions have been called."""
-
-    def __init__(self) -> None:
-        self._count = 0
-
-    def now(self) -> int:
-        """Return how many so far."""
-        return self._count
-
-    def note(self, _frame: FrameType, event: str, _argument: object) -> None:
-        """Count a call; for `sys.setprofile`."""
-        self._count += event == "call"
-
-
 def cost(slices: int, load: float, seed: int, requests: int = REQUESTS, is_in_calls: bool = False) -> float:
     """Return what a request costs in the mean, in microseconds or in calls."""
     world = World(
         BatchingSpec(), slices, slo_us=SLO_US, alpha_us=ROW_US, beta_us=BATCH_US, batch_max=BATCH_MAX
     )
     rate = load * slices * BATCH_MAX / (BATCH_US + ROW_US * BATCH_MAX) * 1e6
-    calls = Calls()
-    if is_in_calls:
-        sys.setprofile(calls.note)
-    try:
-        taken = decisions(world, rate, requests, seed, calls.now if is_in_calls else thread_time_ns)
-    finally:
-        sys.setprofile(None)
+    taken = (counted if is_in_calls else decisions)(world, rate, requests, seed)
     total = sum(sum(each) for each in taken.values())
     return total / len(taken["arrive"]) / (1 if is_in_calls else 1e3)
 
