@@ -23,6 +23,9 @@ from tests.runtime.house import MODELS, House, house, until
 
 pytestmark = pytest.mark.live
 
+PATIENT_US = 20_000_000
+"""An SLO that no stall of the machine uses up."""
+
 BREAKING = """\
 import numpy as np
 
@@ -136,7 +139,7 @@ async def test_a_deadline_ends_a_request_on_time_with_what_it_had(tmp_path: Path
 
 
 async def test_a_killed_worker_ends_each_request_once_and_none_is_answered_twice(tmp_path: Path) -> None:
-    async with house(tmp_path, models=(MODELS / "repeat",)) as here:
+    async with house(tmp_path, models=(MODELS / "repeat",), slo_us=PATIENT_US) as here:
         asked = Asked(here, list(range(1000)), 20).submit(here)
         await until(lambda: len(asked.answers) > 2)
         pid = here.fleet.pid("s")
