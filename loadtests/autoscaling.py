@@ -34,11 +34,11 @@ from loadtests.scaled_world import (
     SimulatedTables,
 )
 from serving.control.commands import FindCapacity
-from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
 from serving.policy.scaling.catalogue import create_policy
 from serving.policy.scaling.interface import ReplicaPolicy
-from serving.simulation.arrivals import Arrival
-from serving.simulation.patterns import Seconds
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import Seconds
+from serving.values.objectives import MOST_ACCURATE, Needs, ScalingSpec
 
 POLICIES: dict[str, tuple[str, float | None]] = {
     "slo": ("slo", None),

@@ -39,7 +39,7 @@ from loadtests.processes import undisturbed
 from loadtests.record import Record
 from loadtests.report import Promise, summarise, without_nan
 from loadtests.testbed import CONNECTIONS_MAX, may_go_first
-from serving.simulation.patterns import RateStep
+from serving.simulation.traffic.patterns import RateStep
 
 SPOT = 5  # of the six slices: whatever is started beyond the first can be taken away
 # requests a second; one to three replicas answer BUSY, four or five FULL

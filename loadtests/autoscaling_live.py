@@ -56,7 +56,7 @@ from loadtests.testbed import CONNECTIONS_MAX, may_go_first
 from loadtests.variants_play import read_told
 from loadtests.variants_scores import Known, Stair, figures
 from loadtests.variants_subjects import await_variants
-from serving.simulation.patterns import RateStep, Seconds
+from serving.simulation.traffic.patterns import RateStep, Seconds
 
 PEAK = "fixed peak"
 PROVISIONS = ("slo", "hpa", PEAK)

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from loadtests.autoscaling_live_trace import Round
 from loadtests.pictures import drawn
-from serving.simulation.patterns import RateStep
+from serving.simulation.traffic.patterns import RateStep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ import numpy as np
 
 from loadtests.report import IN_TIME
 from loadtests.variants_scores import Figures, Told
-from serving.simulation.patterns import POISSON_CV, RateStep, Seconds, diurnal, draw
+from serving.simulation.traffic.patterns import POISSON_CV, RateStep, Seconds, diurnal, draw
 
 FLASH_AT = 0.12
 """When the crowd comes, as a share of the day: in the morning, while few replicas are there."""

@@ -8,7 +8,16 @@ from types import MappingProxyType
 
 import numpy as np
 
-from serving.simulation.patterns import Flash, Generator, RateStep, Seconds, diurnal, draw, flash, mmpp
+from serving.simulation.traffic.patterns import (
+    Flash,
+    Generator,
+    RateStep,
+    Seconds,
+    diurnal,
+    draw,
+    flash,
+    mmpp,
+)
 
 SETTLE_S, LENGTH_S = 180.0, 1800.0
 """Before anything counts replicas find their number; then it lasts two compressed days."""

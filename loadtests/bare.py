@@ -19,13 +19,13 @@ from typing import Any
 import yaml
 
 from loadtests.gateway import ROOT
-from serving.specs import ModelSpec, TensorSpec, VariantSpec
+from serving.values.specs import ModelSpec, TensorSpec, VariantSpec
 from serving.worker.backends.python import PythonBackend
-from serving.worker.garbage import Garbage
-from serving.worker.memory import Memory
-from serving.worker.orders import LoadOrder, MeasureOrder
-from serving.worker.replicas import load_replica
-from serving.worker.yardstick import Yardstick
+from serving.worker.frames.orders import LoadOrder, MeasureOrder
+from serving.worker.process.garbage import Garbage
+from serving.worker.process.memory import Memory
+from serving.worker.process.yardstick import Yardstick
+from serving.worker.replicas.replicas import load_replica
 
 REPEATS = 40  # of which the median is taken: a second of the load-test model's largest batches
 WARM_UP = 5  # batches of each measurement that do not count: another process had the core

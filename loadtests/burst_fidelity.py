@@ -21,9 +21,9 @@ from loadtests.openloop import Course
 from loadtests.payloads import Contents
 from loadtests.testbed import Testbed, add_arguments, drift, laid_out, read_setting
 from loadtests.virtual_world import Run, VirtualModel, World
-from serving.simulation.arrivals import Arrival
-from serving.simulation.patterns import Seconds
-from serving.specs import BatchingSpec
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import Seconds
+from serving.values.specs import BatchingSpec
 
 APART_MAX = 1.0  # points of attainment between the gateway and its scheduler in virtual time
 REPEATS = 20  # of each batch size, before and after

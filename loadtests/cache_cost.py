@@ -32,12 +32,12 @@ from serving.cache.benefit import CacheBenefit
 from serving.cache.spec import CacheSpec
 from serving.ports import Call, Reply
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
-from serving.runtime.caching import CachedServing
-from serving.runtime.gateway import Gateway
-from serving.specs import BatchingSpec, Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
-from serving.tensor import Tensor
-from serving.worker.batches import BatchOutput, BatchResult
+from serving.profile.derived.latency import Latency
+from serving.runtime.caching.caching import CachedServing
+from serving.runtime.calls.gateway import Gateway
+from serving.values.specs import BatchingSpec, Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
+from serving.values.tensor import Tensor
+from serving.worker.frames.batches import BatchOutput, BatchResult
 
 CALLS = 2_000  # a round
 AT_ONCE = 16  # calls of one instant, which share a batch; a divisor of CALLS

@@ -31,14 +31,14 @@ from serving.control.commands import (
 )
 from serving.control.control import Control
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
+from serving.profile.derived.latency import Latency
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
-from serving.vocabulary import NEVER_US
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.waiting.requests import Request
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
+from serving.values.vocabulary import NEVER_US
 
 SLICES, PER_DEVICE = (8, 64, 448), 7
 KIND, SHARE = "gpu-nvidia-h200", "mig:1g.18gb"

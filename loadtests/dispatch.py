@@ -16,7 +16,7 @@ import uvloop
 from loadtests.connections import Pool
 from loadtests.pace import FineAlarm
 from loadtests.record import NO_STATUS, NO_TIME, ClientState, Record
-from serving.simulation.patterns import Seconds
+from serving.simulation.traffic.patterns import Seconds
 
 START_S = 0.05  # from the last preparation to the instant 0 of the arrivals
 BEHIND_S = 30.0  # a client that is as late as this gives up what it has not sent

@@ -42,8 +42,8 @@ from loadtests.testbed import CONNECTIONS, CONNECTIONS_MAX, may_go_first
 from loadtests.triton.server import Tuning, triton, workers
 from serving.profile.curve import Point
 from serving.profile.device import device_kind
-from serving.profile.store import ProfileStore
-from serving.slice_specs import SliceSpec
+from serving.profile.files.store import ProfileStore
+from serving.values.slice_specs import SliceSpec
 
 MODEL, SLO_MS, BATCH_MAX = "mlp", 50.0, 64
 AT_S, BURN_S, STOP_S, SECONDS = 5, 3.0, 0.5, 15

@@ -21,11 +21,11 @@ from statistics import mean
 
 from loadtests.policies import contenders
 from loadtests.virtual_world import Run, World, offer
-from serving.disturbance import Disturbance, preempted, shared, slowed
 from serving.scheduler.commands import Answer
-from serving.simulation.device import Physics
-from serving.specs import BatchingSpec
-from serving.vocabulary import COMPLETED
+from serving.simulation.devices.device import Physics
+from serving.values.disturbance import Disturbance, preempted, shared, slowed
+from serving.values.specs import BatchingSpec
+from serving.values.vocabulary import COMPLETED
 
 CAPACITY = 1280.0  # rows/s in batches of 32, which take 25 ms
 AT_S, FOR_S, SECONDS = 5, 3, 14

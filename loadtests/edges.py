@@ -37,11 +37,11 @@ from loadtests.rpc_cost import HOST, REST, ROUND, ask_calls
 from loadtests.scheduler_cost import VARIANTS, Load
 from loadtests.virtual_world import World, good_share
 from loadtests.wire import ask
-from router.fastpath import create_server
+from router.http.fastpath import create_server
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Request
+from serving.scheduler.waiting.requests import Request
 from serving.simulation.capacity import search
-from serving.specs import BatchingSpec, Limits
+from serving.values.specs import BatchingSpec, Limits
 
 EDGES = 2
 DEPTH = 32

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
 from serving.policy.residency import Candidate, Key, Newcomer, least
-from serving.vocabulary import NEVER_US
+from serving.values.vocabulary import NEVER_US
 
 
 class Lru:

@@ -31,7 +31,7 @@ from loadtests.gateway import ROOT, Gateway, started
 from loadtests.processes import undisturbed
 from loadtests.testbed import may_go_first
 from loadtests.wire import Answer, post
-from serving.simulation.patterns import POISSON_CV, RateStep, draw
+from serving.simulation.traffic.patterns import POISSON_CV, RateStep, draw
 
 MODEL = ROOT / "tests" / "models" / "poisonable"
 SLO_S = 0.05

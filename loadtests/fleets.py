@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from serving.policy.placement.bound import lower_bound
-from serving.policy.placement.geometry import A100_80
-from serving.policy.placement.problem import (
+from serving.policy.placement.solvers.bound import lower_bound
+from serving.policy.placement.terms.geometry import A100_80
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -21,7 +21,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 SCENARIOS = (1, 2, 3, 4, 5, 6)
 KIND = "a100"

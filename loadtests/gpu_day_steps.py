@@ -13,14 +13,14 @@ from typing import Any
 
 from loadtests.gateway import ROOT
 from loadtests.gpu_day_report import Figure, Outcome, Status
-from serving.policy.placement.geometry import plain
+from serving.policy.placement.terms.geometry import plain
 from serving.runtime.slicing.choice import VisibleDevice, device_actuator, device_named
 from serving.runtime.slicing.contract import Actuator, Setting, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, take_inventory
-from serving.runtime.slicing.mig import MigGpu, MigInstances
-from serving.runtime.slicing.mig_plan import plan
-from serving.runtime.slicing.mps import MpsPercentages
-from serving.slice_specs import Share, SliceSpec
+from serving.runtime.slicing.mig.mig import MigGpu, MigInstances
+from serving.runtime.slicing.mig.mig_plan import plan
+from serving.runtime.slicing.mps.mps import MpsPercentages
+from serving.values.slice_specs import Share, SliceSpec
 
 RATE_S = 3.0
 SEEN_S = 20.0

@@ -27,26 +27,26 @@ from pathlib import Path
 import numpy as np
 
 from loadtests.observed import Bench, Ending, Watch
-from router.profiling.asked import MeasureRequestError, find_model, find_variants
-from router.profiling.devices import MeasuredDevice, device
+from router.verbs.profiling.asked import MeasureRequestError, find_model, find_variants
+from router.verbs.profiling.devices import MeasuredDevice, device
 from serving.control.control import Control
 from serving.ports import Call
 from serving.profile.curve import Profile
-from serving.profile.knee import knee_at_slo
-from serving.profile.latency import Latency
-from serving.profile.store import ProfileStore
-from serving.profile.surface import Surface
+from serving.profile.derived.knee import knee_at_slo
+from serving.profile.derived.latency import Latency
+from serving.profile.derived.surface import Surface
+from serving.profile.files.store import ProfileStore
+from serving.runtime.calls.gateway import Gateway
 from serving.runtime.fleet import Fleet
-from serving.runtime.gateway import Gateway
-from serving.runtime.slicing.clients import check_clients
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.cores import core_set
+from serving.runtime.slicing.mps.clients import check_clients
 from serving.runtime.slicing.opening import PreparedShares
-from serving.simulation.patterns import POISSON_CV, due_times
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import Limits, ModelSpec, ServedModel
-from serving.tensor import ITEM_BYTES, Tensor
-from serving.vocabulary import COMPLETED
+from serving.simulation.traffic.patterns import POISSON_CV, due_times
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import Limits, ModelSpec, ServedModel
+from serving.values.tensor import ITEM_BYTES, Tensor
+from serving.values.vocabulary import COMPLETED
 
 SLICES = ("a", "b")
 TURNS, FULL = Share("time", 1.0), Share("mps", 100.0)

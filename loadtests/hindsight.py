@@ -1,8 +1,9 @@
 """What other latency estimates would have said of batches that have been run.
 
-All follow serving/policy/latency.py (a prior, times a quantile of what batches took against theirs); they
-differ in what the prior knows of a batch and in which batches share a window. What a batch's padded tokens
-account for is fitted: what is left over then is the machine's own unsteadiness, and no estimate's fault.
+All follow serving/policy/estimates/latency.py (a prior, times a quantile of what batches took against
+theirs); they differ in what the prior knows of a batch and in which batches share a window. What a batch's
+padded tokens account for is fitted: what is left over then is the machine's own unsteadiness, and no
+estimate's fault.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -12,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from loadtests.report import percentiles
-from serving.policy.latency import Residuals
+from serving.policy.estimates.latency import Residuals
 from serving.profile.curve import Profile
-from serving.profile.latency import Latency
+from serving.profile.derived.latency import Latency
 
 WANTED = {"p50": 50.0, "p95": 95.0, "p99": 99.0}
 UNLEARNT = 20  # batches before an estimate's own residuals count; not judged

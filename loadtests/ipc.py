@@ -17,12 +17,12 @@ from pathlib import Path
 
 import uvloop
 
-from serving.runtime.link import Link
-from serving.runtime.supervisor import Supervisor
-from serving.slice_specs import SliceSpec
-from serving.specs import ModelSpec, TensorSpec, VariantSpec
-from serving.worker.batches import BatchInput, BatchResult
-from serving.worker.orders import Loaded, MeasuredBatches
+from serving.runtime.workers.link import Link
+from serving.runtime.workers.supervisor import Supervisor
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ModelSpec, TensorSpec, VariantSpec
+from serving.worker.frames.batches import BatchInput, BatchResult
+from serving.worker.frames.orders import Loaded, MeasuredBatches
 
 ROWS = 32
 PAYLOADS = tuple(1 << exponent for exponent in range(12, 24))

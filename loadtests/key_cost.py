@@ -21,18 +21,18 @@ from uvicorn.server import ServerState
 
 from loadtests import key_cost_rpc
 from loadtests.gateway import ROOT
-from router.auth.guard import KeyGuard
-from router.auth.issuing import make_key
-from router.auth.keys import KeyFile
-from router.fastpath.edge import FastEdge
-from router.fastpath.protocol import FastProtocol
+from router.http.fastpath.edge import FastEdge
+from router.http.fastpath.protocol import FastProtocol
+from router.security.auth.guard import KeyGuard
+from router.security.auth.issuing import make_key
+from router.security.auth.keys import KeyFile
 from router.settings import load_model
 from router.settings.keys import KeySpec
 from serving.compiled import is_compiled
 from serving.ports import Call, Reply
-from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
-from serving.tensor import Tensor
-from serving.vocabulary import COMPLETED, Outcome
+from serving.values.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED, Outcome
 
 REQUESTS = 2_000  # a round
 KEYS = 1_000

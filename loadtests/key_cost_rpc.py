@@ -12,13 +12,13 @@ import grpc
 from loadtests.abuse.bombs import INFER
 from loadtests.abuse.rpc_probe import question
 from loadtests.cpu_rounds import measured_us
-from router.auth.guard import KeyGuard
-from router.oip import ReadStatistics
-from router.rpc import RpcService
-from router.rpcs import RPC_SERVERS
+from router.grpc.rpc import RpcService
+from router.grpc.servers import RPC_SERVERS
+from router.protocol.oip import ReadStatistics
+from router.security.auth.guard import KeyGuard
 from router.settings.gateway import ServerSettings
 from serving.ports import Serving
-from serving.specs import Limits
+from serving.values.specs import Limits
 
 CALLS = 300  # a round
 HOST = "127.0.0.1"

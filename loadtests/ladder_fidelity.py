@@ -26,8 +26,8 @@ from loadtests.processes import pin
 from loadtests.sim_fidelity import CALM, GOODPUT_APART, arguments, counted, overhead_us, simulated
 from loadtests.stage import Place, Stage, capacity, read_place
 from router.settings import load_model
-from serving.objectives import ranked
 from serving.recording import SUFFIX
+from serving.values.objectives import ranked
 
 MODEL, ROWS, SLO_MS = "digits", 8, 25.0
 POINTS = (0.5, 1.0, 2.0, 3.0)

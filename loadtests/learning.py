@@ -20,10 +20,10 @@ from rich.console import Console
 from rich.table import Table
 
 from loadtests.wire import DIGITS
-from serving.policy.exp3 import Exp3, exp3_regret_max
-from serving.policy.exp4 import Exp4, exp4_regret_max
-from serving.policy.voting import Panel, convene
-from serving.specs import Validation
+from serving.policy.variants.exp3 import Exp3, exp3_regret_max
+from serving.policy.variants.exp4 import Exp4, exp4_regret_max
+from serving.policy.variants.voting import Panel, convene
+from serving.values.specs import Validation
 
 CLASSES = 10
 FAILS = 0.9

@@ -16,12 +16,12 @@ import numpy as np
 import uvloop
 
 from router.settings import load_model
-from serving.runtime.link import Link
-from serving.runtime.supervisor import Supervisor
-from serving.slice_specs import SliceSpec
-from serving.specs import ModelSpec
-from serving.worker.batches import BatchInput, BatchResult
-from serving.worker.orders import Loaded, MeasuredBatches
+from serving.runtime.workers.link import Link
+from serving.runtime.workers.supervisor import Supervisor
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ModelSpec
+from serving.worker.frames.batches import BatchInput, BatchResult
+from serving.worker.frames.orders import Loaded, MeasuredBatches
 
 MODELS = Path(__file__).parents[1] / "models"
 ROW = {"FP32": 4, "INT32": 4}

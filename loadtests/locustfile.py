@@ -32,8 +32,8 @@ from locust import FastHttpUser, LoadTestShape, User, between, constant, events,
 from loadtests.openloop import read_loads
 from loadtests.payloads import Contents, Question, Target, fetch_metadata, make_questions, stated_slo_ms
 from loadtests.report import percentiles
-from serving.simulation.patterns import due_times
-from serving.vocabulary import (
+from serving.simulation.traffic.patterns import due_times
+from serving.values.vocabulary import (
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
     DEADLINE_UNMET,

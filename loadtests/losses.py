@@ -10,7 +10,7 @@ import numpy.typing as npt
 from loadtests.changes import DIGITS, MINILM, SLO_MS, Move, Scenario
 from loadtests.record import CLOSED, NO_STATUS, REFUSED, Record
 from loadtests.report import OK, percentiles
-from serving.vocabulary import ALL_OUTCOMES, BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, Kind
+from serving.values.vocabulary import ALL_OUTCOMES, BAD_INPUT, TOO_LARGE, UNKNOWN_MODEL, Kind
 
 GOOD, LATE, REFUSAL, DOWN, LOST = "in time", "late", "refused", "down", "lost"
 AFTER_S = 1.0  # that the window lasts beyond the end of the change

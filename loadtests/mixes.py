@@ -13,7 +13,7 @@ from statistics import geometric_mean
 import numpy as np
 
 from loadtests.virtual_world import VirtualModel, World, good_share
-from serving.specs import BatchingSpec
+from serving.values.specs import BatchingSpec
 
 SLICES, MODELS = 16, 20
 SLO_MS = (10.0, 1000.0)

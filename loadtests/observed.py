@@ -14,15 +14,15 @@ from serving.control.control import Control
 from serving.ports import Call, Reply
 from serving.profile.curve import Profile
 from serving.profile.device import device_kind
-from serving.profile.store import ProfileStore
+from serving.profile.files.store import ProfileStore
+from serving.runtime.calls.gateway import Gateway
 from serving.runtime.fleet import Fleet
-from serving.runtime.gateway import Gateway
 from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Request
-from serving.slice_specs import SliceSpec
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import COMPLETED, Outcome
+from serving.scheduler.waiting.requests import Request
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import Limits, ServedModel
+from serving.values.vocabulary import COMPLETED, Outcome
 
 SLICE = "measured"
 ANSWER_S = 30.0  # after the last arrival
@@ -56,7 +56,7 @@ class Ending:
 
 
 class Watch:
-    """What happened. A `serving.runtime.gateway.Observer`."""
+    """What happened. A `serving.runtime.calls.gateway.Observer`."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []

@@ -29,7 +29,7 @@ from loadtests.payloads import Contents, Target, fetch_metadata, make_questions,
 from loadtests.pictures import png
 from loadtests.processes import undisturbed
 from loadtests.report import Promise, Report, summarise
-from serving.simulation.patterns import POISSON_CV, due_times, length_s
+from serving.simulation.traffic.patterns import POISSON_CV, due_times, length_s
 
 SLO_MS = 1000.0  # where neither the server nor the caller states one
 

@@ -17,11 +17,11 @@ from time import process_time
 
 from loadtests import fleets
 from loadtests.baselines import first_fit, mig_serving, parvagpu
-from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.formulation.bundling import carries
-from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import PlacementProblem
-from serving.policy.placement.rounding import price_and_round, round_prices
+from serving.policy.placement.solvers.exact import solve_exact
+from serving.policy.placement.solvers.rounding import price_and_round, round_prices
+from serving.policy.placement.terms.plan import Draft
+from serving.policy.placement.terms.problem import PlacementProblem
 
 SEED = 7
 SIZES = ((100, 300.0), (300, 1_000.0), (1_000, 3_000.0), (1_000, 10_000.0), (3_000, 10_200.0))

@@ -23,8 +23,8 @@ from pathlib import Path
 from loadtests import mixes
 from loadtests.virtual_time import capacity
 from loadtests.virtual_world import VirtualModel, World, good_share
-from serving.simulation.device import Physics
-from serving.specs import BatchingSpec
+from serving.simulation.devices.device import Physics
+from serving.values.specs import BatchingSpec
 
 GRAIN = 0.005  # of a rate: how closely capacity is searched
 BURSTS = 20  # times as long are runs of bursts

@@ -19,10 +19,10 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from router.profiling.main import profile
-from router.profiling.options import ProfileOptions
+from router.verbs.profiling.main import profile
+from router.verbs.profiling.options import ProfileOptions
 from serving.profile.curve import Point
-from serving.profile.store import ProfileStore
+from serving.profile.files.store import ProfileStore
 
 P50_AIM, P99_AIM = 0.05, 0.10
 Key = tuple[str, str, int, int]

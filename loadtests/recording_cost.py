@@ -13,8 +13,8 @@ from time import perf_counter_ns
 from loadtests.gateway import ROOT
 from router.settings import load_model
 from serving.ports import Call
-from serving.runtime.recorder import Recorder
-from serving.specs import RecordingSpec, ServedModel
+from serving.runtime.files.recorder import Recorder
+from serving.values.specs import RecordingSpec, ServedModel
 
 REQUESTS = 20_000  # a round
 PAUSE_S = 0.05  # between rounds: the writer's thread comes after

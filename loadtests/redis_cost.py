@@ -22,9 +22,9 @@ from loadtests.redis_server import redis_server
 from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.spec import RedisSpec
 from serving.cache.values import decode, encode, seal_of
-from serving.runtime.clock import now_us
-from serving.runtime.redis_tier import Found, RedisQuery, RedisTier
-from serving.tensor import Tensor
+from serving.runtime.caching.redis_tier import Found, RedisQuery, RedisTier
+from serving.runtime.clocks.clock import now_us
+from serving.values.tensor import Tensor
 
 MODEL = "m"
 SIZES = (1_000, 100_000)

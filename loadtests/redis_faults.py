@@ -36,7 +36,7 @@ from loadtests.processes import undisturbed
 from loadtests.redis_server import redis_server
 from loadtests.testbed import may_go_first
 from loadtests.wire import Answer
-from serving.simulation.patterns import POISSON_CV, RateStep, draw
+from serving.simulation.traffic.patterns import POISSON_CV, RateStep, draw
 
 SLO_S = 1.0
 LAG_S = 0.25

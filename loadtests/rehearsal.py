@@ -24,9 +24,9 @@ from loadtests.openloop import Ask, Course, run
 from loadtests.payloads import Contents, Target
 from loadtests.sim_fidelity import MODEL, TRANSPORT, Twin, counted_at, line, simulated
 from serving.profile.curve import Point, Profile
-from serving.profile.store import ProfileStore
+from serving.profile.files.store import ProfileStore
 from serving.recording import SUFFIX
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 KIND, SHARE, SLICES = "gpu-nvidia-h200", "mig:2g.35gb", 3
 VARIANT, ROWS = "resnet", (1, 2, 4, 8, 16)

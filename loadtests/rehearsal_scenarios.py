@@ -23,10 +23,10 @@ from loadtests.fleets import KIND, SCENARIOS, scenario
 from loadtests.gateway import served
 from loadtests.openloop import Ask, Course, run
 from loadtests.payloads import Contents, Target
-from serving.policy.placement.assign import assign
-from serving.policy.placement.exact import solve_exact
-from serving.policy.placement.geometry import A100_80
-from serving.policy.placement.problem import (
+from serving.policy.placement.assignment.assign import assign
+from serving.policy.placement.solvers.exact import solve_exact
+from serving.policy.placement.terms.geometry import A100_80
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -35,7 +35,7 @@ from serving.policy.placement.problem import (
     Pool,
 )
 from serving.profile.curve import Point, Profile
-from serving.profile.store import ProfileStore
+from serving.profile.files.store import ProfileStore
 
 A100, DEVICE = "gpu-nvidia-a100-sxm4-80gb", "a"
 VARIANT, PROCESSES_MAX, GPUS_MAX, SOLVE_S = "default", 5, 20, 20.0

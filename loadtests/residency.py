@@ -28,7 +28,7 @@ from loadtests.residency_play import (
     unequal_models,
     zipf_arrivals,
 )
-from serving.control.on_demand_model import LoadFigures
+from serving.control.on_demand.on_demand_model import LoadFigures
 from serving.policy.residency import EvictionPolicy, ForecastGdsf
 
 MODELS = 50

@@ -17,7 +17,7 @@ from loadtests.record import Record
 from loadtests.residency_play import Arrivals
 from loadtests.small_models import write_models
 from loadtests.wire import ask
-from serving.control.on_demand_model import LoadFigures
+from serving.control.on_demand.on_demand_model import LoadFigures
 
 MB = 1 << 20
 SLICE = "small"

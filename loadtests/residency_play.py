@@ -9,11 +9,18 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-from serving.control.on_demand_model import BeginLoad, BeginUnload, LoadFigures, LoadState, Order, Refuse
-from serving.control.slice_memory import SliceMemory
+from serving.control.on_demand.on_demand_model import (
+    BeginLoad,
+    BeginUnload,
+    LoadFigures,
+    LoadState,
+    Order,
+    Refuse,
+)
+from serving.control.on_demand.slice_memory import SliceMemory
 from serving.policy.residency import EvictionPolicy, Key
-from serving.scheduler.mean_rate import MeanRate
-from serving.vocabulary import NEVER_US
+from serving.scheduler.models.mean_rate import MeanRate
+from serving.values.vocabulary import NEVER_US
 
 UNLOAD_US = 1_000
 SERVICE_US = 5_000

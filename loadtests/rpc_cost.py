@@ -21,9 +21,9 @@ from loadtests.abuse.bombs import INFER
 from loadtests.abuse.rpc_probe import question
 from loadtests.cpu_rounds import measured_us
 from loadtests.key_cost import Core, request_of
-from router.fastpath import create_server
-from router.rpcs import RPC_SERVERS
-from serving.specs import Limits
+from router.grpc.servers import RPC_SERVERS
+from router.http.fastpath import create_server
+from serving.values.specs import Limits
 
 HOST = "127.0.0.1"
 ROUND = 1_280

@@ -11,26 +11,26 @@ from loadtests.virtual_moves import ToldDevice
 from loadtests.virtual_world import VirtualVariant
 from serving.control.commands import Command, FindCapacity, StartWorker
 from serving.control.control import Control
-from serving.control.rules import Rules
-from serving.objectives import Needs, ReplicaSpec, ScalingSpec
-from serving.policy.scaling.capacity import Capacity
+from serving.control.state.rules import Rules
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.catalogue import create_policy
 from serving.policy.scaling.interface import ReplicaPolicy
 from serving.profile.curve import Point, Profile
-from serving.profile.sweep import REFINED_COUNT
+from serving.profile.sweeping.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
-from serving.simulation.arrivals import Arrival
-from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.dataplane import Steered
-from serving.simulation.held import HeldSlices
-from serving.simulation.planning import Stubborn
-from serving.simulation.site import Site
+from serving.simulation.devices.held import HeldSlices
+from serving.simulation.devices.site import Site
+from serving.simulation.governed.controlled import ControlledSimulation
+from serving.simulation.governed.dataplane import Steered
+from serving.simulation.governed.planning import Stubborn
+from serving.simulation.governed.virtual_workers import Happening, Weight, WorkerTerms
 from serving.simulation.tables import find_capacity
 from serving.simulation.tally import mean_accuracy
-from serving.simulation.virtual_workers import Happening, Weight, WorkerTerms
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import BatchingSpec, Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
-from serving.vocabulary import COMPLETED
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.objectives import Needs, ReplicaSpec, ScalingSpec
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import BatchingSpec, Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
+from serving.values.vocabulary import COMPLETED
 
 SECOND = 1_000_000
 MINUTE = 60 * SECOND

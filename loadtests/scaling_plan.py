@@ -16,16 +16,16 @@ import random
 from math import inf
 from time import process_time
 
-from serving.objectives import OPTIMIZE
 from serving.policy.forecasting.quantiles import Quantiles
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.objective_value import worth
-from serving.policy.scaling.planning import NODES_MAX, plans
-from serving.policy.scaling.problem import ScalingProblem, make_problem
-from serving.policy.scaling.program import Left, every_size, solve_exact
-from serving.policy.scaling.rounding import Rounded, round_covers
-from serving.policy.scaling.tables import Ints
-from serving.policy.scaling.task import Claimant, Key, ScalingTask, SliceKind
+from serving.policy.scaling.carried.capacity import Capacity
+from serving.policy.scaling.slow.objective_value import worth
+from serving.policy.scaling.slow.planning import NODES_MAX, plans
+from serving.policy.scaling.slow.problem import ScalingProblem, make_problem
+from serving.policy.scaling.slow.program import Left, every_size, solve_exact
+from serving.policy.scaling.slow.rounding import Rounded, round_covers
+from serving.policy.scaling.slow.tables import Ints
+from serving.policy.scaling.slow.task import Claimant, Key, ScalingTask, SliceKind
+from serving.values.objectives import OPTIMIZE
 
 COUNTS = (1, 2, 4, 8, 16, 32)
 POOLED = (0.22, 0.54, 0.75, 0.87, 0.93, 0.97)

@@ -15,12 +15,12 @@ from pathlib import Path
 from time import perf_counter_ns
 
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
+from serving.profile.derived.latency import Latency
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import Limits, ModelSpec, ServedModel, VariantSpec
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.waiting.requests import Request
+from serving.values.specs import Limits, ModelSpec, ServedModel, VariantSpec
 
 DEPTHS = (1, 32, 1000)
 MODEL_COUNTS = (1, 50)

@@ -14,12 +14,12 @@ from collections.abc import Callable
 from pathlib import Path
 from time import thread_time_ns
 
-from router.telemetry import Present, Telemetry
+from router.observing.telemetry import Present, Telemetry
 from serving.ports import Reply
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Piece, Request
-from serving.specs import ModelSpec, ServedModel, VariantSpec
-from serving.vocabulary import ALL_OUTCOMES, COMPLETED, OVERLOAD
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.specs import ModelSpec, ServedModel, VariantSpec
+from serving.values.vocabulary import ALL_OUTCOMES, COMPLETED, OVERLOAD
 
 EVENTS = 20_000  # a round
 SLO_US = 50_000

@@ -26,17 +26,25 @@ from tritonclient.grpc import service_pb2
 from loadtests.abuse.bombs import INFER
 from loadtests.cpu_rounds import measured_us
 from loadtests.key_cost import Core as SmallCore
-from router.bulk.pool import Bulk
-from router.fastpath import create_server
-from router.regions.region import FOLDER
-from router.regions.registry import open_registry
-from router.rpcs import RPC_SERVERS
+from router.grpc.servers import RPC_SERVERS
+from router.http.fastpath import create_server
+from router.payloads.bulk.pool import Bulk
+from router.payloads.regions.region import FOLDER
+from router.payloads.regions.registry import open_registry
 from router.settings.values.client_shm import ClientShm
 from serving.compiled import is_compiled
 from serving.ports import Call, Reply
-from serving.specs import DEFAULT_TENANT, Limits, ModelSpec, ServedModel, TenantSpec, TensorSpec, VariantSpec
-from serving.tensor import Tensor
-from serving.worker.shared import SharedArea
+from serving.values.specs import (
+    DEFAULT_TENANT,
+    Limits,
+    ModelSpec,
+    ServedModel,
+    TenantSpec,
+    TensorSpec,
+    VariantSpec,
+)
+from serving.values.tensor import Tensor
+from serving.worker.frames.shared import SharedArea
 
 HOST: Final = "127.0.0.1"
 ROUND: Final = 200

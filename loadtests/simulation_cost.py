@@ -23,9 +23,9 @@ import numpy as np
 from loadtests.virtual_world import Run, World, offer
 from serving.policy.batching.catalogue import POLICIES
 from serving.scheduler.commands import Command
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec
+from serving.scheduler.waiting.requests import Request
+from serving.values.specs import BatchingSpec
 
 SPEEDS = (  # models, slices, SLO in ms, requests/s, seconds
     ("A, 300/s", 1, 1, 25, 300, 60), ("A, 1000/s", 1, 1, 25, 1000, 30), ("D, 5000/s", 1, 8, 25, 5000, 6),

@@ -13,7 +13,7 @@ import statistics
 
 from loadtests.simulation_cost import counted, decisions
 from loadtests.virtual_world import World
-from serving.specs import BatchingSpec
+from serving.values.specs import BatchingSpec
 
 SLICES = (1, 8, 32, 100, 300)
 BATCH_MAX, BATCH_US, ROW_US, SLO_US = 32, 5_000, 1_000, 200_000

@@ -33,7 +33,7 @@ from loadtests.testbed import (
     laid_out,
     read_setting,
 )
-from serving.vocabulary import ALL_OUTCOMES, Kind
+from serving.values.vocabulary import ALL_OUTCOMES, Kind
 
 POINTS = (0.5, 0.8, 0.95, 1.1, 1.5, 2.0, 3.0)
 ATTAINED = {0.5: 0.999, 0.8: 0.99}  # the share answered in time that is promised at these loads

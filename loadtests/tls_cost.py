@@ -23,13 +23,13 @@ from uvicorn.config import Config
 from uvicorn.server import ServerState
 
 from loadtests import key_cost
-from router.fastpath.edge import FastEdge
-from router.fastpath.protocol import FastProtocol
+from router.http.fastpath.edge import FastEdge
+from router.http.fastpath.protocol import FastProtocol
+from router.security.tls.stream import TlsTransport
 from router.settings.door.certificates import make_context
 from router.settings.door.tls import TlsSettings
-from router.tls.stream import TlsTransport
 from serving.compiled import is_compiled
-from serving.specs import Limits
+from serving.values.specs import Limits
 
 REQUESTS: Final = 1_000  # a round
 HANDSHAKES: Final = 100

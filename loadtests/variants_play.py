@@ -36,7 +36,7 @@ from loadtests.variants_subjects import (
     read_outputs,
 )
 from loadtests.wire import Answer, parse_head
-from serving.simulation.patterns import POISSON_CV, due_times
+from serving.simulation.traffic.patterns import POISSON_CV, due_times
 
 LADDER, TOP, BOTTOM = CONFIGURATIONS = ("ladder", "fixed top", "fixed bottom")
 WARM_UP = Stair(0.3, 1.0)

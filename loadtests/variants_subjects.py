@@ -19,11 +19,11 @@ from loadtests.gateway import ROOT, Gateway
 from loadtests.report import OK
 from loadtests.wire import Answer, ask, post
 from router.settings import load_model
-from serving.objectives import ranked
-from serving.profile.latency import Latency
-from serving.specs import ModelSpec
-from serving.tensor import text_size
-from serving.vocabulary import Reason
+from serving.profile.derived.latency import Latency
+from serving.values.objectives import ranked
+from serving.values.specs import ModelSpec
+from serving.values.tensor import text_size
+from serving.values.vocabulary import Reason
 
 Floats = npt.NDArray[np.float32]
 

@@ -15,21 +15,21 @@ from typing import NamedTuple
 import numpy as np
 
 from serving.control.control import Control
-from serving.control.desired import DesiredState
+from serving.control.state.desired import DesiredState
 from serving.profile.curve import Point, Profile
-from serving.profile.sweep import REFINED_COUNT
+from serving.profile.sweeping.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.arrivals import Arrival
-from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.dataplane import Steered
-from serving.simulation.device import BatchTimes
-from serving.simulation.patterns import POISSON_CV, RateStep, draw
-from serving.simulation.planning import Stubborn
-from serving.simulation.site import Site
-from serving.simulation.virtual_workers import Weight, WorkerTerms
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
-from serving.vocabulary import Kind, Outcome
+from serving.simulation.devices.device import BatchTimes
+from serving.simulation.devices.site import Site
+from serving.simulation.governed.controlled import ControlledSimulation
+from serving.simulation.governed.dataplane import Steered
+from serving.simulation.governed.planning import Stubborn
+from serving.simulation.governed.virtual_workers import Weight, WorkerTerms
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import POISSON_CV, RateStep, draw
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import Limits, ModelSpec, ServedModel, TensorSpec, VariantSpec
+from serving.values.vocabulary import Kind, Outcome
 
 SECOND = 1_000_000
 MOVE_US, END_US = 15 * SECOND, 25 * SECOND

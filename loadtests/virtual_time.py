@@ -9,8 +9,8 @@ import argparse
 
 from loadtests.virtual_world import World, good_share
 from serving.policy.batching.catalogue import POLICIES
-from serving.simulation.patterns import POISSON_CV
-from serving.specs import BatchingSpec
+from serving.simulation.traffic.patterns import POISSON_CV
+from serving.values.specs import BatchingSpec
 
 TOLERATED_BAD = 0.01  # Nexus and Symphony count capacity at 1 % bad
 

@@ -11,19 +11,19 @@ from typing import TypeVar
 
 import numpy as np
 
-from serving.disturbance import Disturbance
-from serving.objectives import MOST_ACCURATE, Needs
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
-from serving.simulation.arrivals import Arrival
-from serving.simulation.device import BatchDevice, ExactDevice, NoisyDevice, Physics, Place, Truth
-from serving.simulation.disturbance import DisturbedDevice
+from serving.profile.derived.latency import Latency
+from serving.simulation.devices.device import BatchDevice, ExactDevice, NoisyDevice, Physics, Place, Truth
+from serving.simulation.devices.disturbance import DisturbedDevice
+from serving.simulation.devices.faults import Fault
+from serving.simulation.devices.site import Site, SiteReplica
 from serving.simulation.engine import Simulation
-from serving.simulation.faults import Fault
-from serving.simulation.patterns import POISSON_CV, RateStep, draw
-from serving.simulation.site import Site, SiteReplica
 from serving.simulation.tally import mean_accuracy
-from serving.specs import (
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import POISSON_CV, RateStep, draw
+from serving.values.disturbance import Disturbance
+from serving.values.objectives import MOST_ACCURATE, Needs
+from serving.values.specs import (
     BatchingSpec,
     Limits,
     ModelSpec,

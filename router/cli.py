@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
-from router.auth.options import KeyOptions, KeysOption
-from router.commands import Verb, Verbs, command
-from router.doctor.options import DoctorOptions
-from router.key_env import KEY_ENV, CaOption, KeyEnvOption
-from router.place.options import PlaceOptions
-from router.profiling.options import ProfileOptions
-from router.simulate.options import SimulateOptions
+from router.commandline.commands import Verb, Verbs, command
+from router.commandline.key_env import KEY_ENV, CaOption, KeyEnvOption
+from router.security.auth.options import KeyOptions, KeysOption
+from router.verbs.doctor.options import DoctorOptions
+from router.verbs.place.options import PlaceOptions
+from router.verbs.profiling.options import ProfileOptions
+from router.verbs.simulate.options import SimulateOptions
 
 app = typer.Typer(cls=Verbs, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 key_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="API keys for the callers of a gateway.")
@@ -73,11 +73,13 @@ class ServeOptions:
 
 def _serve(asked: ServeOptions) -> int:
     """Start the gateway and its workers; Ctrl-C or SIGTERM answers what was accepted, then ends."""
-    from router.serve import serve_settings  # pulls in the servers: 0.5 s that `check` need not wait for
     from router.settings import SettingsError, load_settings
     from router.settings.keys import check_keys
     from router.settings.tls_check import check_tls
     from router.settings.values.schema import LOG_FORMATS, LOG_LEVELS
+    from router.startup.serve import (
+        serve_settings,  # pulls in the servers: 0.5 s that `check` need not wait for
+    )
 
     try:
         settings = load_settings(asked.config, asked.rehearse)
@@ -114,8 +116,8 @@ def check(
     rehearse: RehearseOption = False,
 ) -> None:
     """Print every mistake of a settings file, and what it would serve."""
-    from router.check import check as check_settings
-    from router.profiles import measured_latency
+    from router.settings.profiles import measured_latency
+    from router.verbs.check import check as check_settings
 
     report = check_settings(config, measured_latency, rehearse)
     typer.echo(str(report), err=not report.sound)
@@ -129,7 +131,7 @@ def _doctor(asked: DoctorOptions) -> int:
 
     Exit code 1: there is a fault; 2: the file cannot be used. It changes nothing.
     """
-    from router.doctor.command import doctor
+    from router.verbs.doctor.command import doctor
 
     return doctor(asked)
 
@@ -147,7 +149,7 @@ def status(
     _ca: CaOption = "",
 ) -> None:
     """Show a live table of the models, replicas and rates of a running gateway."""
-    from router.status import watch
+    from router.observing.status import watch
 
     raise typer.Exit(watch(url, interval, once, as_json, key_env))
 
@@ -164,7 +166,7 @@ def explain(
     _ca: CaOption = "",
 ) -> None:
     """Explain why a variant answers, and what would change that."""
-    from router.explain.main import explain as explain_model
+    from router.verbs.explain.main import explain as explain_model
 
     raise typer.Exit(explain_model(model, url, tier, as_json, key_env=key_env))
 
@@ -176,7 +178,7 @@ def _simulate(asked: SimulateOptions) -> int:
 
     Exit code 1: what --require asks for does not hold; 2: nothing can be simulated as asked.
     """
-    from router.simulate.main import simulate  # numpy: 0.1 s that the other verbs need not wait for
+    from router.verbs.simulate.main import simulate  # numpy: 0.1 s that the other verbs need not wait for
 
     return simulate(asked)
 
@@ -193,7 +195,7 @@ def _profile(asked: ProfileOptions) -> int:
 
     Exit code 1: the machine is too noisy, or the model fails; 2: nothing can be measured as asked.
     """
-    from router.profiling.main import profile
+    from router.verbs.profiling.main import profile
 
     return profile(asked)
 
@@ -208,7 +210,7 @@ def _place(asked: PlaceOptions) -> int:
 
     Exit code 1: a promise cannot be kept; 2: nothing can be placed as asked.
     """
-    from router.place.main import place  # the solvers: 0.5 s
+    from router.verbs.place.main import place  # the solvers: 0.5 s
 
     return place(asked)
 
@@ -221,7 +223,7 @@ def _key_new(asked: KeyOptions) -> int:
 
     penstock key new --name app1 --tenant team-a --roles infer,read
     """
-    from router.auth.command import new
+    from router.security.auth.command import new
 
     return new(asked)
 
@@ -232,7 +234,7 @@ key_app.command("new", cls=Verb)(command(KeyOptions, _key_new))
 @key_app.command("list", cls=Verb)
 def key_list(config: ConfigOption = Path("penstock.yaml"), keys: KeysOption = None) -> None:
     """Say which keys there are, and what each may do."""
-    from router.auth.command import show
+    from router.security.auth.command import show
 
     raise typer.Exit(show(config, keys))
 
@@ -244,7 +246,7 @@ def key_revoke(
     keys: KeysOption = None,
 ) -> None:
     """Take a key out of the keys file: a gateway that runs refuses it from then on."""
-    from router.auth.command import revoke
+    from router.security.auth.command import revoke
 
     raise typer.Exit(revoke(name, config, keys))
 

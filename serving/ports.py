@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from serving.objectives import Objective
-from serving.sequences import SequenceStep
-from serving.specs import DEFAULT_TENANT, Parameters, ServedModel, TenantSpec
-from serving.tensor import Tensor
-from serving.vocabulary import Outcome
+from serving.values.objectives import Objective
+from serving.values.sequences import SequenceStep
+from serving.values.specs import DEFAULT_TENANT, Parameters, ServedModel, TenantSpec
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import Outcome
 
 
 class Call:
@@ -121,7 +121,7 @@ class Reply:
 
 
 class Serving(Protocol):
-    """The core as the edges see it; behind the servers it is `serving.runtime.gateway.Gateway`."""
+    """The core as the edges see it; behind the servers it is `serving.runtime.calls.gateway.Gateway`."""
 
     models: Mapping[str, ServedModel]
     tenants: Mapping[str, TenantSpec]

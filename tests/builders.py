@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from serving.objectives import Needs
 from serving.profile.curve import Point, Profile
-from serving.specs import BatchingSpec, ModelSpec, ServedModel, SizeHint, TensorSpec, VariantSpec
+from serving.values.objectives import Needs
+from serving.values.specs import BatchingSpec, ModelSpec, ServedModel, SizeHint, TensorSpec, VariantSpec
 
 KIND = "cpu-test-1t"
 

@@ -159,7 +159,7 @@ def _measure(gateway: Gateway, found: Watched, ended: threading.Event) -> None:
         return
     while not ended.wait(0.05):
         all_children = children(gateway.pid)
-        bulk = [pid for pid in all_children if "router.bulk" in command_line(pid)]
+        bulk = [pid for pid in all_children if "router.payloads.bulk" in command_line(pid)]
         found.resident_mb = max(found.resident_mb, _resident(gateway.pid) / 1e6)
         found.bulk_mb = max(found.bulk_mb, sum(map(_resident, bulk)) / 1e6)
         found.tree_mb = max(found.tree_mb, sum(map(_resident, (gateway.pid, *all_children))) / 1e6)

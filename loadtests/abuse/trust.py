@@ -19,7 +19,7 @@ from loadtests.redis_server import RedisServer, redis_server
 from loadtests.wire import ask, digits_question, post
 from serving.cache.entries import entry_of
 from serving.cache.values import encode, seal_of
-from serving.tensor import Tensor
+from serving.values.tensor import Tensor
 
 STORM_S, STORM_RATE = 40.0, 100.0
 RIGHT_MIN = 0.8  # of the requests, while the only worker is killed or stopped every 6 to 14 s

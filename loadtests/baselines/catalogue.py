@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from loadtests.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
-from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import PlacementProblem
+from serving.policy.placement.terms.plan import Draft
+from serving.policy.placement.terms.problem import PlacementProblem
 
 BASELINES: Mapping[str, Callable[[PlacementProblem], Draft]] = MappingProxyType(
     {

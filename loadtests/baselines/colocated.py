@@ -6,9 +6,9 @@ from functools import cached_property
 
 from loadtests.baselines.pools import NEAR
 from loadtests.baselines.squishy import Session, in_turns, occupancy
-from serving.policy.placement.plan import ROUNDING, PlacedReplica, Slot
-from serving.policy.placement.problem import Parts, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.plan import ROUNDING, PlacedReplica, Slot
+from serving.policy.placement.terms.problem import Parts, Pool
+from serving.values.slice_specs import Share
 
 
 @dataclass(frozen=True)

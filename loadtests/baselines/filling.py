@@ -5,8 +5,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import inf
 
-from serving.policy.placement.geometry import Geometry, Multiset, arrangements, multiset
-from serving.policy.placement.plan import Slot
+from serving.policy.placement.terms.geometry import Geometry, Multiset, arrangements, multiset
+from serving.policy.placement.terms.plan import Slot
 
 Rank = Callable[[int, Multiset], tuple[float, ...]]
 """A GPU's rank, by its index and its instances. Of the GPUs with room, the lowest rank is taken. Of GPUs with

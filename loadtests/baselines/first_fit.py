@@ -13,9 +13,9 @@ from loadtests.baselines.filling import Filling
 from loadtests.baselines.pools import each_pool, offers
 from loadtests.baselines.segments import alone, cover
 from loadtests.baselines.squishy import Session
-from serving.policy.placement.geometry import Multiset
-from serving.policy.placement.plan import Draft, Slot
-from serving.policy.placement.problem import Instances, PlacementProblem, Pool
+from serving.policy.placement.terms.geometry import Multiset
+from serving.policy.placement.terms.plan import Draft, Slot
+from serving.policy.placement.terms.problem import Instances, PlacementProblem, Pool
 
 
 def solve(problem: PlacementProblem) -> Draft:

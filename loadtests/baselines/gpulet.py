@@ -19,9 +19,9 @@ from itertools import chain, pairwise
 from loadtests.baselines.colocated import ColocatedPart, settle
 from loadtests.baselines.pools import NEAR, each_pool, offers, single
 from loadtests.baselines.squishy import Session
-from serving.policy.placement.plan import ROUNDING, Draft, Slot
-from serving.policy.placement.problem import Demand, Offer, Option, Parts, PlacementProblem, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.plan import ROUNDING, Draft, Slot
+from serving.policy.placement.terms.problem import Demand, Offer, Option, Parts, PlacementProblem, Pool
+from serving.values.slice_specs import Share
 
 GAIN_MIN = 1.05
 """A larger part has to carry so many times as much to be a candidate for the knee (glet)."""

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from loadtests.baselines.pools import NEAR, each_pool, offers
 from loadtests.baselines.segments import alone
-from serving.policy.placement.geometry import Multiset, maximal_multisets
-from serving.policy.placement.plan import Draft, Slot
-from serving.policy.placement.problem import Instances, PlacementProblem, Pool
+from serving.policy.placement.terms.geometry import Multiset, maximal_multisets
+from serving.policy.placement.terms.plan import Draft, Slot
+from serving.policy.placement.terms.problem import Instances, PlacementProblem, Pool
 
 Floats = NDArray[np.float64]
 Given = list[tuple[int, str]]

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from loadtests.baselines.colocated import ColocatedPart, first_fit, settle
 from loadtests.baselines.pools import NEAR, each_pool, offers, single
 from loadtests.baselines.squishy import Session, occupancy
-from serving.policy.placement.plan import Draft, Slot
-from serving.policy.placement.problem import Demand, Parts, PlacementProblem, Pool
+from serving.policy.placement.terms.plan import Draft, Slot
+from serving.policy.placement.terms.problem import Demand, Parts, PlacementProblem, Pool
 
 
 def solve(problem: PlacementProblem) -> Draft:

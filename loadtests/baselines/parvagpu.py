@@ -21,9 +21,9 @@ from math import ceil, floor
 from loadtests.baselines.filling import Filling
 from loadtests.baselines.pools import NEAR, each_pool, offers, slices
 from loadtests.baselines.segments import alone, cover
-from serving.policy.placement.geometry import Geometry, Multiset
-from serving.policy.placement.plan import Draft, Slot
-from serving.policy.placement.problem import Instances, Offer, PlacementProblem, Pool
+from serving.policy.placement.terms.geometry import Geometry, Multiset
+from serving.policy.placement.terms.plan import Draft, Slot
+from serving.policy.placement.terms.problem import Instances, Offer, PlacementProblem, Pool
 
 SPLIT_MAX = 4
 """The most slices in use on a GPU with instances that are cut (the code's `usage <= 4`)."""

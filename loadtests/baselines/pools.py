@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf
 
-from serving.policy.placement.plan import Bundle, Draft, Slot
-from serving.policy.placement.problem import Demand, Offer, Option, Parts, PlacementProblem, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.plan import Bundle, Draft, Slot
+from serving.policy.placement.terms.problem import Demand, Offer, Option, Parts, PlacementProblem, Pool
+from serving.values.slice_specs import Share
 
 NEAR = 1e-9
 """Relative to a demand's rate: less than that is not worth a replica."""

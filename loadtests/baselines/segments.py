@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from math import ceil
 
 from loadtests.baselines.pools import NEAR
-from serving.policy.placement.plan import PlacedReplica, Slot
-from serving.policy.placement.problem import Demand, Offer
+from serving.policy.placement.terms.plan import PlacedReplica, Slot
+from serving.policy.placement.terms.problem import Demand, Offer
 
 
 def cover(demand: Demand, offers: Sequence[Offer]) -> list[tuple[Offer, float]]:

@@ -11,8 +11,8 @@ from functools import cached_property
 from math import ceil, inf
 
 from loadtests.baselines.pools import NEAR
-from serving.policy.placement.plan import PlacedReplica
-from serving.policy.placement.problem import Demand, Option
+from serving.policy.placement.terms.plan import PlacedReplica
+from serving.policy.placement.terms.problem import Demand, Option
 
 
 @dataclass(frozen=True)

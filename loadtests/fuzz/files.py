@@ -17,15 +17,15 @@ from typing import Final
 from loadtests.fuzz.playing import Fault, Target, seeds_of, words_of
 from loadtests.fuzz.served import SIMPLE
 from loadtests.gateway import ROOT
-from router.operations import applied
+from router.management.operations import applied
 from router.settings import SettingsError, load_model, load_settings
 from serving.control.commands import FindCapacity
-from serving.policy.scaling.guess import guess
-from serving.profile import document
+from serving.policy.scaling.carried.guess import guess
 from serving.profile.curve import Point, Profile
-from serving.runtime import capacity_file
-from serving.runtime.capacity_file import CapacityFile
-from serving.simulation.replay import replay
+from serving.profile.files import document
+from serving.runtime.files import capacity_file
+from serving.runtime.files.capacity_file import CapacityFile
+from serving.simulation.traffic.replay import replay
 
 YAML_MS_PER_KB: Final = 40.0
 """PyYAML reads 100 KB a second, each use of an alias counts; a thread beside the event loop reads it."""

@@ -16,18 +16,18 @@ from loadtests.fuzz.http import Line
 from loadtests.fuzz.playing import Fault, Target
 from loadtests.fuzz.served import IDENTITY, MODELS, SIMPLE, TEXT
 from router.tensors import rest
-from router.tensors.decoded import Decoded, RequestedOutput
-from router.tensors.errors import RequestError
+from router.tensors.parts.errors import RequestError
+from router.tensors.request.decoded import Decoded, RequestedOutput
 from serving.cache.entries import KeptAnswer
 from serving.cache.soundness import fault_of
 from serving.cache.values import decode, seal_of
 from serving.ports import Call, Reply
-from serving.runtime.link import Link
-from serving.tensor import DATATYPES, ITEM_BYTES
-from serving.vocabulary import COMPLETED
-from serving.worker.batches import BatchInput, BatchResult, unpack_leave, unpack_run
-from serving.worker.orders import Loaded, MeasuredBatches, unpack_load, unpack_measure, unpack_unload
-from serving.worker.wire import HEADER, MAGIC, VERSION, FrameBuffer, FrameKind, ProtocolError
+from serving.runtime.workers.link import Link
+from serving.values.tensor import DATATYPES, ITEM_BYTES
+from serving.values.vocabulary import COMPLETED
+from serving.worker.frames.batches import BatchInput, BatchResult, unpack_leave, unpack_run
+from serving.worker.frames.orders import Loaded, MeasuredBatches, unpack_load, unpack_measure, unpack_unload
+from serving.worker.frames.wire import HEADER, MAGIC, VERSION, FrameBuffer, FrameKind, ProtocolError
 
 ROWS: Final = replace(SIMPLE, spec=replace(SIMPLE.spec, name="rows", decoupled=True))
 """SIMPLE with any number of answers."""

@@ -14,8 +14,8 @@ from uvicorn.server import ServerState
 from loadtests.fuzz.playing import Fault, Target, words_of
 from loadtests.fuzz.served import LIMITS, Core
 from loadtests.wire import Answer, read_answer
-from router.fastpath.edge import FastEdge
-from router.fastpath.protocol import FastProtocol
+from router.http.fastpath.edge import FastEdge
+from router.http.fastpath.protocol import FastProtocol
 
 STATUSES: Final = frozenset((200, 400, 404, 405, 411, 413, 414, 415, 417, 422, 429, 431, 501, 503, 505))
 """What a client may be told; 500 says that the gateway has a fault."""

@@ -24,12 +24,12 @@ from loadtests.wire import post
 from serving import recording
 from serving.cache.entries import entry_of
 from serving.cache.values import encode
-from serving.profile import document
 from serving.profile.curve import Origin, Point, Profile
+from serving.profile.files import document
 from serving.profile.profiles import ProfileSet
-from serving.slice_specs import Share
-from serving.tensor import Tensor
-from serving.worker.batches import (
+from serving.values.slice_specs import Share
+from serving.values.tensor import Tensor
+from serving.worker.frames.batches import (
     LAST,
     BatchInput,
     EncodedOutput,
@@ -38,7 +38,7 @@ from serving.worker.batches import (
     pack_result,
     pack_run,
 )
-from serving.worker.orders import (
+from serving.worker.frames.orders import (
     Loaded,
     LoadOrder,
     MeasuredBatches,
@@ -53,7 +53,7 @@ from serving.worker.orders import (
     pack_raised,
     pack_unload,
 )
-from serving.worker.wire import FrameKind
+from serving.worker.frames.wire import FrameKind
 
 Seeds = Iterator[tuple[str, bytes]]
 INFER: Final = "/v2/models/{}/infer"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from serving.ports import Call, Reply
-from serving.specs import (
+from serving.values.specs import (
     DEFAULT_TENANT,
     Limits,
     ModelSpec,
@@ -16,8 +16,8 @@ from serving.specs import (
     TensorSpec,
     VariantSpec,
 )
-from serving.tensor import Tensor
-from serving.vocabulary import COMPLETED, Outcome
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED, Outcome
 
 LIMITS = Limits(body_bytes=1 << 20, tensor_bytes=1 << 20)
 

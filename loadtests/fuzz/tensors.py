@@ -12,13 +12,13 @@ from typing import Final
 from loadtests.fuzz.playing import Fault, Target, words_of
 from loadtests.fuzz.served import LIMITS, MODELS, SIMPLE, outputs_of
 from router.tensors import proto, rest
-from router.tensors.compression import CODINGS, FREE_BYTES, inflate
-from router.tensors.decoded import Decoded
-from router.tensors.errors import RequestError
 from router.tensors.messages import SMALL_BYTES, count_contents, outline
+from router.tensors.parts.compression import CODINGS, FREE_BYTES, inflate
+from router.tensors.parts.errors import RequestError
+from router.tensors.request.decoded import Decoded
 from serving.ports import Reply
-from serving.specs import ServedModel
-from serving.vocabulary import COMPLETED, TOO_LARGE
+from serving.values.specs import ServedModel
+from serving.values.vocabulary import COMPLETED, TOO_LARGE
 
 JSON_WORDS: Final = words_of("json.dict")
 PROTOBUF_WORDS: Final = words_of("protobuf.dict")

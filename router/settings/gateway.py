@@ -34,9 +34,9 @@ from router.settings.values.findings import Findings
 from router.settings.values.problems import SettingsError, SettingsProblem, fault
 from router.settings.values.schema import GatewayFile, LimitsSection, ProfilesSection, ServerSection
 from serving.cache.spec import CacheSpec
-from serving.objectives import Needs, ScalingSpec
-from serving.slice_specs import DeviceSpec, SliceSpec, WorkersSpec
-from serving.specs import Limits, RecordingSpec, ServedModel, TenantSpec
+from serving.values.objectives import Needs, ScalingSpec
+from serving.values.slice_specs import DeviceSpec, SliceSpec, WorkersSpec
+from serving.values.specs import Limits, RecordingSpec, ServedModel, TenantSpec
 
 _PORTS = ("rest_port", "grpc_port", "metrics_port")
 HELD_SHARE = 1 / 6

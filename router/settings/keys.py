@@ -16,7 +16,7 @@ from router.settings.values.fields import Name, Names, check_names, refuse
 from router.settings.values.findings import Findings
 from router.settings.values.problems import SettingsError, SettingsProblem, fault, one_of, shown, unknown_name
 from router.settings.values.schema import Section
-from serving.specs import DEFAULT_TENANT
+from serving.values.specs import DEFAULT_TENANT
 
 INFER, READ, ADMIN = ROLES = ("infer", "read", "admin")
 ID_CHARS: Final = 12

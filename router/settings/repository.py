@@ -12,9 +12,9 @@ from router.settings.values.document import read_document
 from router.settings.values.findings import Findings
 from router.settings.values.problems import SettingsError, SettingsProblem, fault, nearest_path
 from router.settings.values.schema import RepositorySection
-from serving.objectives import Needs
-from serving.slice_specs import SliceSpec
-from serving.specs import ModelSpec, ServedModel
+from serving.values.objectives import Needs
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ModelSpec, ServedModel
 
 _LOC = ("repository",)
 

@@ -5,17 +5,17 @@ from typing import Final
 
 import orjson
 
-from router.tensors.answered import plain_outputs
-from router.tensors.check import ClaimedInput, check_count, find_outputs
-from router.tensors.classes import PARAMETER as CLASSES
-from router.tensors.classes import read_classes
-from router.tensors.decoded import MODEL_VERSION, RequestedOutput
-from router.tensors.errors import RequestError, bad_input, too_large
-from router.tensors.extensions import INPUT, OUTPUT, refuse_unread
-from router.tensors.nesting import over_count, too_deep
-from router.tensors.places import Place, read_place, refused_classes
-from router.tensors.wording import listed, quoted, suggestion
-from serving.specs import Limits, ServedModel
+from router.tensors.answer.answered import plain_outputs
+from router.tensors.answer.classes import PARAMETER as CLASSES
+from router.tensors.answer.classes import read_classes
+from router.tensors.parts.errors import RequestError, bad_input, too_large
+from router.tensors.parts.nesting import over_count, too_deep
+from router.tensors.parts.places import Place, read_place, refused_classes
+from router.tensors.parts.wording import listed, quoted, suggestion
+from router.tensors.request.check import ClaimedInput, check_count, find_outputs
+from router.tensors.request.decoded import MODEL_VERSION, RequestedOutput
+from router.tensors.request.extensions import INPUT, OUTPUT, refuse_unread
+from serving.values.specs import Limits, ServedModel
 
 Object = Mapping[str, object]
 

@@ -9,14 +9,14 @@ from typing import Final
 
 import orjson
 
-from router.tensors.answered import parameters_of
-from router.tensors.decoded import MODEL_VERSION, Decoded
-from router.tensors.elements import list_elements
-from router.tensors.errors import bad_input, too_large
+from router.tensors.answer.answered import parameters_of
 from router.tensors.fields import parse_object
-from router.tensors.wording import quoted, written
-from serving.specs import Limits, ServedModel, TensorSpec
-from serving.tensor import ANY, Tensor
+from router.tensors.parts.elements import list_elements
+from router.tensors.parts.errors import bad_input, too_large
+from router.tensors.parts.wording import quoted, written
+from router.tensors.request.decoded import MODEL_VERSION, Decoded
+from serving.values.specs import Limits, ServedModel, TensorSpec
+from serving.values.tensor import ANY, Tensor
 
 BODY_BYTES_MAX: Final = 1 << 16
 """Of a request, which the event loop parses; an answer has at most as many bytes of tensors."""

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from router.tensors.check import ClaimedInput
-from router.tensors.classes import check_classes
-from router.tensors.decoded import Decoded, RequestedOutput
-from router.tensors.elements import longest_element
-from router.tensors.parameters import RequestParameters
-from router.tensors.places import Memory, aim
-from router.tensors.sequences import check_rows
+from router.tensors.answer.classes import check_classes
+from router.tensors.parts.elements import longest_element
+from router.tensors.parts.places import Memory, aim
+from router.tensors.request.check import ClaimedInput
+from router.tensors.request.decoded import Decoded, RequestedOutput
+from router.tensors.request.parameters import RequestParameters
+from router.tensors.request.sequences import check_rows
 from serving.ports import Call
-from serving.specs import ServedModel
-from serving.tensor import Tensor
+from serving.values.specs import ServedModel
+from serving.values.tensor import Tensor
 
 
 class Heading:

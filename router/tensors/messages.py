@@ -9,11 +9,11 @@ those of open_inference_grpc.proto.
 
 from typing import Final
 
-from router.tensors.compression import beginning
-from router.tensors.errors import RequestError, bad_input, too_large
-from router.tensors.recent import Recent
-from serving.specs import Limits
-from serving.tensor import Buffer
+from router.tensors.parts.compression import beginning
+from router.tensors.parts.errors import RequestError, bad_input, too_large
+from router.tensors.parts.recent import Recent
+from serving.values.specs import Limits
+from serving.values.tensor import Buffer
 
 SMALL_BYTES: Final = 1 << 16
 """Up to here a message is parsed at once, in less than a millisecond, whatever it holds. What a request says

@@ -11,26 +11,14 @@ from typing import Any  # the generated protobuf classes carry no types
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from tritonclient.grpc import service_pb2
 
-from router.tensors.answered import Value, parameters_of, plain_outputs
-from router.tensors.check import (
-    ClaimedInput,
-    arrange,
-    check_count,
-    check_size,
-    find_outputs,
-    in_one_row,
-    left_out,
-)
-from router.tensors.classes import PARAMETER as CLASSES
-from router.tensors.classes import classify, read_classes
-from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
-from router.tensors.elements import pack_elements
-from router.tensors.errors import bad_input, too_large
-from router.tensors.extensions import INPUT, OUTPUT, only_binary, refuse_unread
+from router.tensors.answer.answered import Value, parameters_of, plain_outputs
+from router.tensors.answer.classes import PARAMETER as CLASSES
+from router.tensors.answer.classes import classify, read_classes
 from router.tensors.heading import Heading
 from router.tensors.messages import SMALL_BYTES, Outline, count_contents, damaged, outline, split
-from router.tensors.parameters import read
-from router.tensors.places import (
+from router.tensors.parts.elements import pack_elements
+from router.tensors.parts.errors import bad_input, too_large
+from router.tensors.parts.places import (
     Memory,
     Place,
     fill,
@@ -39,11 +27,23 @@ from router.tensors.places import (
     read_place,
     refused_classes,
 )
-from router.tensors.recent import Recent
-from router.tensors.wording import quoted, written
+from router.tensors.parts.recent import Recent
+from router.tensors.parts.wording import quoted, written
+from router.tensors.request.check import (
+    ClaimedInput,
+    arrange,
+    check_count,
+    check_size,
+    find_outputs,
+    in_one_row,
+    left_out,
+)
+from router.tensors.request.decoded import MODEL_VERSION, Decoded, RequestedOutput
+from router.tensors.request.extensions import INPUT, OUTPUT, only_binary, refuse_unread
+from router.tensors.request.parameters import read
 from serving.ports import Reply
-from serving.specs import Limits, ServedModel
-from serving.tensor import Buffer, Tensor
+from serving.values.specs import Limits, ServedModel
+from serving.values.tensor import Buffer, Tensor
 
 _CONTENTS = {
     "BOOL": "bool_contents",

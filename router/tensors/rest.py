@@ -8,21 +8,21 @@ body are which tensor. Tensors are slices of the body, which must not change aft
 import orjson
 
 from router.tensors import fields
-from router.tensors.answered import parameters_of, plain_outputs
-from router.tensors.check import ClaimedInput, arrange, check_size, in_one_row, left_out
-from router.tensors.classes import classify
-from router.tensors.decoded import MODEL_VERSION, Decoded, RequestedOutput
-from router.tensors.elements import list_elements, one_element, pack_elements
-from router.tensors.errors import bad_input, too_large
+from router.tensors.answer.answered import parameters_of, plain_outputs
+from router.tensors.answer.classes import classify
 from router.tensors.heading import Heading
-from router.tensors.nesting import booleans_possible, flatten
-from router.tensors.parameters import read
-from router.tensors.places import Memory, Place, fill, place_parameters, placed_inputs
-from router.tensors.recent import Recent
-from router.tensors.wording import written
+from router.tensors.parts.elements import list_elements, one_element, pack_elements
+from router.tensors.parts.errors import bad_input, too_large
+from router.tensors.parts.nesting import booleans_possible, flatten
+from router.tensors.parts.places import Memory, Place, fill, place_parameters, placed_inputs
+from router.tensors.parts.recent import Recent
+from router.tensors.parts.wording import written
+from router.tensors.request.check import ClaimedInput, arrange, check_size, in_one_row, left_out
+from router.tensors.request.decoded import MODEL_VERSION, Decoded, RequestedOutput
+from router.tensors.request.parameters import read
 from serving.ports import Reply
-from serving.specs import Limits, ServedModel
-from serving.tensor import ANY, ITEM_BYTES, Buffer, Tensor
+from serving.values.specs import Limits, ServedModel
+from serving.values.tensor import ANY, ITEM_BYTES, Buffer, Tensor
 
 PLANNED_HEADER_BYTES = 2048
 """Longer JSON headers are parsed each time; with the 1024 of _PLANS they bound its memory (about 10 MiB)."""

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from mypy_extensions import mypyc_attr
 
-from serving.tensor import Tensor
+from serving.values.tensor import Tensor
 
 GATEWAY_US = 10.0
 """Gateway CPU of a computed call beyond a kept one, without the cache's own work.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from serving.tensor import Tensor
+from serving.values.tensor import Tensor
 
 ENTRY_BYTES = 410
 TENSOR_BYTES = 200

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from serving.vocabulary import Kind
+from serving.values.vocabulary import Kind
 
 FAILURES_MAX: Final = 1
 """Failures of a flight after which another follower still tries. A request that kills workers, or on which

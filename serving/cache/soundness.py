@@ -4,8 +4,8 @@ from math import prod
 from struct import Struct
 
 from serving.cache.entries import KeptAnswer
-from serving.specs import ModelSpec, TensorSpec
-from serving.tensor import ANY, ITEM_BYTES, Tensor
+from serving.values.specs import ModelSpec, TensorSpec
+from serving.values.tensor import ANY, ITEM_BYTES, Tensor
 
 _LENGTH = Struct("<I")  # before each element of BYTES
 FREE = -1

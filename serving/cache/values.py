@@ -12,7 +12,7 @@ from math import prod
 from struct import Struct, error
 
 from serving.cache.entries import KeptAnswer, entry_of
-from serving.tensor import DATATYPES, ITEM_BYTES, Buffer, Tensor
+from serving.values.tensor import DATATYPES, ITEM_BYTES, Buffer, Tensor
 
 _MAGIC = b"PNST\x02"  # the last byte is the version of the format
 _SEAL = Struct("<5s32s")  # magic, HMAC of the key and all that follows

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from serving.policy.scaling.task import ScalingTask
+from serving.policy.scaling.slow.task import ScalingTask
 from serving.profile.curve import Profile
-from serving.profile.sweep import Measurement
-from serving.specs import ModelSpec, ServedModel
+from serving.profile.sweeping.sweep import Measurement
+from serving.values.specs import ModelSpec, ServedModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,29 +9,29 @@ It refines profiles on idle slices, and measures stale ones again.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from serving.control.commands import Command, EndWorker, FindCapacity, Replan, StopWorker, Unroute, Withdraw
-from serving.control.desired import DesiredState
 from serving.control.isolating import Isolating, Isolation
 from serving.control.measuring import Measuring
-from serving.control.observed import KnownProfiles, ObservedState
-from serving.control.on_demand import Busy, OnDemandLoading
+from serving.control.on_demand.on_demand import Busy, OnDemandLoading
 from serving.control.reconciling import LOAD_TRIES, START_TRIES, Reconciling, excused, resolved
-from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
 from serving.control.returning import Returning
-from serving.control.rollout import Progress, Rollout, RolloutState
-from serving.control.rules import DEFAULT_RULES, Rules
-from serving.control.scaling import Scaling
+from serving.control.rollouts.rollout import Progress, Rollout, RolloutState
+from serving.control.scaling.scaling import Scaling
 from serving.control.sparing import Sparing
-from serving.control.timeouts import HEALTHY_US, backoff_us, stumbles_after
+from serving.control.state.desired import DesiredState
+from serving.control.state.observed import KnownProfiles, ObservedState
+from serving.control.state.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.control.state.rules import DEFAULT_RULES, Rules
+from serving.control.state.timeouts import HEALTHY_US, backoff_us, stumbles_after
 from serving.control.trials import Trials
 from serving.control.upkeep import Upkeep
-from serving.objectives import ScalingSpec
-from serving.policy.freshness import Freshness
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.estimates.freshness import Freshness
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport
-from serving.policy.scaling.task import ScalingPlan
-from serving.slice_specs import SliceSpec
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import NEVER_US
+from serving.policy.scaling.slow.task import ScalingPlan
+from serving.values.objectives import ScalingSpec
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import Limits, ServedModel
+from serving.values.vocabulary import NEVER_US
 
 STEPS_MAX = 1000  # states that one event may reach: usually each has something to do
 

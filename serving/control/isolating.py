@@ -13,9 +13,9 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from serving.control.commands import Isolate
-from serving.control.desired import DesiredSlice, DesiredState
-from serving.slice_specs import own_process
-from serving.specs import ServedModel
+from serving.control.state.desired import DesiredSlice, DesiredState
+from serving.values.slice_specs import own_process
+from serving.values.specs import ServedModel
 
 DEATHS_MAX = 3
 WINDOW_US = 300_000_000

@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from serving.control.commands import Command, KeepProfile, Measure, Route
-from serving.control.observed import ObservedState
-from serving.control.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.policy.freshness import Freshness
+from serving.control.state.observed import ObservedState
+from serving.control.state.replicas import ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.policy.estimates.freshness import Freshness
 from serving.profile.curve import Profile
-from serving.vocabulary import NEVER_US
+from serving.values.vocabulary import NEVER_US
 
 REFINE_EVERY_US = 1_000_000
 REFINE_IDLE_TICKS = 2  # ticks in a row without traffic before a slice is measured again
@@ -25,7 +25,7 @@ LOAD_PATIENCE_US = 3_000_000
 """How long a loaded replica waits for other loads to end before it is measured while they run.
 
 It is more than the worker waits before it starts the next load beside a slow one
-(`serving.worker.loader.SLOW_S`).
+(`serving.worker.loop.loader.SLOW_S`).
 """
 
 _BUSY = (ReplicaStatus.LOADING, ReplicaStatus.MEASURING)

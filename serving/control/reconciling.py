@@ -21,15 +21,22 @@ from serving.control.commands import (
     UnloadReplica,
     Unroute,
 )
-from serving.control.desired import DesiredSlice, DesiredState
 from serving.control.measuring import route
-from serving.control.observed import RENAMED, ObservedState, plain
-from serving.control.outstanding import Index, Outstanding, index, is_as
-from serving.control.replicas import Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus, why_absent
-from serving.policy.freshness import Freshness
-from serving.slice_specs import SliceSpec
-from serving.specs import ServedModel
-from serving.vocabulary import NEVER_US
+from serving.control.state.desired import DesiredSlice, DesiredState
+from serving.control.state.observed import RENAMED, ObservedState, plain
+from serving.control.state.outstanding import Index, Outstanding, index, is_as
+from serving.control.state.replicas import (
+    Key,
+    ReplicaRecord,
+    ReplicaStatus,
+    SliceRecord,
+    WorkerStatus,
+    why_absent,
+)
+from serving.policy.estimates.freshness import Freshness
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ServedModel
+from serving.values.vocabulary import NEVER_US
 
 LOAD_TRIES = 3  # of one replica, before a rollout is given up
 START_TRIES = 5  # of one worker in a row
@@ -282,7 +289,7 @@ class Reconciling:
                     commands.append(route(record, replica))
             elif kept is None and (replica.status in _GONE or record.status not in _ALIVE):
                 del record.replicas[replica.id]
-            elif lent:  # `serving/control/on_demand.py` decides on evictions there
+            elif lent:  # `serving/control/on_demand/on_demand.py` decides on evictions there
                 continue
             elif replica.status is ReplicaStatus.READY:
                 if (kept is None or not kept.routed) and self._cover(replica.model) is _Cover.THERE:

@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 
 from serving.control.commands import Cold, Command, Expect
-from serving.control.earliest import Earliest
-from serving.control.observed import ObservedState
-from serving.control.on_demand import LOAD_US
+from serving.control.on_demand.on_demand import LOAD_US
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
-from serving.control.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.vocabulary import NEVER_US
+from serving.control.state.earliest import Earliest
+from serving.control.state.observed import ObservedState
+from serving.control.state.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.values.vocabulary import NEVER_US
 
 Key = tuple[str, str]
 """Model and variant."""
@@ -24,7 +24,8 @@ SHIFT_US = 50_000
 
 
 class Returning:
-    """The expected returns on all slices, except on-demand ones (see `serving/control/on_demand.py`)."""
+    """The expected returns on all slices, except on-demand ones (see
+    `serving/control/on_demand/on_demand.py`)."""
 
     def __init__(self, observed: ObservedState, scales: Callable[[str], bool]) -> None:
         """Keep what the returns depend on. `scales`: whether the autoscaler places a model.

@@ -14,11 +14,11 @@ A spare takes as much memory again. So a slice gets one only in these cases:
 from collections.abc import Mapping
 from dataclasses import replace
 
-from serving.control.desired import DesiredSlice, DesiredState
-from serving.control.replicas import ReplicaStatus, SliceRecord, WorkerStatus
-from serving.control.timeouts import ANSWERED_US
-from serving.slice_specs import own_process, place_of
-from serving.vocabulary import NEVER_US
+from serving.control.state.desired import DesiredSlice, DesiredState
+from serving.control.state.replicas import ReplicaStatus, SliceRecord, WorkerStatus
+from serving.control.state.timeouts import ANSWERED_US
+from serving.values.slice_specs import own_process, place_of
+from serving.values.vocabulary import NEVER_US
 
 SPARE = "spare"
 KEPT_US = 600_000_000

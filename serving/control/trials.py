@@ -9,12 +9,19 @@ such process is possible, one slice goes first.
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
-from serving.control.observed import ObservedState
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
-from serving.control.replicas import LOADED, Key, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.slice_specs import SliceSpec, own_process, place_of
-from serving.specs import ServedModel
+from serving.control.state.desired import DesiredReplica, DesiredSlice, DesiredState
+from serving.control.state.observed import ObservedState
+from serving.control.state.replicas import (
+    LOADED,
+    Key,
+    ReplicaRecord,
+    ReplicaStatus,
+    SliceRecord,
+    WorkerStatus,
+)
+from serving.values.slice_specs import SliceSpec, own_process, place_of
+from serving.values.specs import ServedModel
 
 KEPT_MAX = 10_000
 """How many loads are remembered. A variant that is forgotten has a first load again."""

@@ -3,14 +3,14 @@
 from collections.abc import Collection, Iterable
 
 from serving.control.commands import Command, EndWorker
-from serving.control.earliest import Earliest
 from serving.control.measuring import Measuring
-from serving.control.observed import ObservedState
 from serving.control.reconciling import start
-from serving.control.replicas import ReplicaStatus, SliceRecord, WorkerStatus
-from serving.control.timeouts import overdue
-from serving.specs import Limits
-from serving.vocabulary import NEVER_US
+from serving.control.state.earliest import Earliest
+from serving.control.state.observed import ObservedState
+from serving.control.state.replicas import ReplicaStatus, SliceRecord, WorkerStatus
+from serving.control.state.timeouts import overdue
+from serving.values.specs import Limits
+from serving.values.vocabulary import NEVER_US
 
 
 class Upkeep:

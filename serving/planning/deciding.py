@@ -11,12 +11,12 @@ from math import isnan
 
 from serving.planning.predicting import Advance, Prediction, predict
 from serving.planning.task import PlanningTask
-from serving.policy.placement.check import shortfalls
-from serving.policy.placement.moves import Moves, Verdict, accept, moves
-from serving.policy.placement.plan import PlacementPlan
-from serving.policy.placement.pooling import pooled
-from serving.policy.placement.problem import PlacementProblem
 from serving.policy.placement.solve import Task, plans
+from serving.policy.placement.terms.check import shortfalls
+from serving.policy.placement.terms.moves import Moves, Verdict, accept, moves
+from serving.policy.placement.terms.plan import PlacementPlan
+from serving.policy.placement.terms.pooling import pooled
+from serving.policy.placement.terms.problem import PlacementProblem
 from serving.policy.transition.planning import transition
 from serving.policy.transition.steps import Transition, TransitionRefused
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import sqrt
 
-from serving.policy.placement.check import slowdown
-from serving.policy.placement.plan import Placement, Slot, capacities
-from serving.policy.placement.problem import Parts as Division
-from serving.policy.placement.problem import PlacementProblem
+from serving.policy.placement.terms.check import slowdown
+from serving.policy.placement.terms.plan import Placement, Slot, capacities
+from serving.policy.placement.terms.problem import Parts as Division
+from serving.policy.placement.terms.problem import PlacementProblem
 
 SECONDS_MIN = 2.0
 REPLICAS_MIN = 8

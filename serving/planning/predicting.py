@@ -7,20 +7,20 @@ from statistics import fmean
 
 import numpy as np
 
-from serving.objectives import Needs
 from serving.planning.parts import PlacementPart, cut, placed
 from serving.planning.task import PlanningTask
-from serving.policy.placement.plan import PlacedReplica, Placement
-from serving.policy.placement.problem import Option
+from serving.policy.placement.terms.plan import PlacedReplica, Placement
+from serving.policy.placement.terms.problem import Option
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
-from serving.simulation.arrivals import Arrival
+from serving.profile.derived.latency import Latency
 from serving.simulation.assumed import NOISE, OVERHEAD_US
-from serving.simulation.device import NoisyDevice, Physics, truths_of
-from serving.simulation.patterns import POISSON_CV, RateStep, draw
-from serving.simulation.series import Chronicle, RunFigures, Span, busy_slices, figures
-from serving.simulation.site import Site, SiteReplica
-from serving.simulation.traffic import constant, merge, stream
+from serving.simulation.devices.device import NoisyDevice, Physics, truths_of
+from serving.simulation.devices.site import Site, SiteReplica
+from serving.simulation.results.series import Chronicle, RunFigures, Span, busy_slices, figures
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import POISSON_CV, RateStep, draw
+from serving.simulation.traffic.traffic import constant, merge, stream
+from serving.values.objectives import Needs
 
 PHYSICS = Physics(noise=NOISE, overhead_us=OVERHEAD_US)
 """As `penstock simulate` has it where nothing is said."""

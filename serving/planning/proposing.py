@@ -4,11 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.control.reconciling import START_TRIES
-from serving.control.replicas import SliceRecord, WorkerStatus
+from serving.control.state.replicas import SliceRecord, WorkerStatus
 from serving.planning.deciding import Decision, DecisionTerms, Solve, decide, solve_here
 from serving.planning.task import PlanningTask
-from serving.policy.placement.check import shortfalls
-from serving.slice_specs import place_of
+from serving.policy.placement.terms.check import shortfalls
+from serving.values.slice_specs import place_of
 
 NOTHING_ASKED = "no model was asked for anything, so there is no load to plan for"
 NOTHING_LEFT = "all devices are lost"

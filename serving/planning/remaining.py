@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from serving.policy.placement.geometry import Layout, without
-from serving.policy.placement.problem import Demand, Instances, Parts, PlacementProblem, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.geometry import Layout, without
+from serving.policy.placement.terms.problem import Demand, Instances, Parts, PlacementProblem, Pool
+from serving.values.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True)

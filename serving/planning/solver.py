@@ -3,18 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from serving.control.desired import DesiredSlice, DesiredState
-from serving.control.rollout_steps import RolloutSteps, Specs, rollout_steps
+from serving.control.rollouts.rollout_steps import RolloutSteps, Specs, rollout_steps
+from serving.control.state.desired import DesiredSlice, DesiredState
 from serving.planning.remaining import Outage, remaining
-from serving.policy.placement.plan import Placement
-from serving.policy.placement.pooling import pooled
-from serving.policy.placement.problem import PlacementProblem
 from serving.policy.placement.solve import Task, plans
+from serving.policy.placement.terms.plan import Placement
+from serving.policy.placement.terms.pooling import pooled
+from serving.policy.placement.terms.problem import PlacementProblem
 from serving.policy.transition import TransitionRefused, transition
 from serving.policy.transition.steps import Create
-from serving.simulation.planning import NONE, Facts, VirtualPlan, plain_names
-from serving.slice_specs import SliceSpec
-from serving.specs import ServedModel
+from serving.simulation.governed.planning import NONE, Facts, VirtualPlan, plain_names
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ServedModel
 
 
 @dataclass

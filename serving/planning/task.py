@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from serving.policy.placement.plan import Placement
-from serving.policy.placement.problem import PlacementProblem
-from serving.simulation.traffic import Mix, constant
-from serving.specs import Limits, ServedModel, TenantSpec
+from serving.policy.placement.terms.plan import Placement
+from serving.policy.placement.terms.problem import PlacementProblem
+from serving.simulation.traffic.traffic import Mix, constant
+from serving.values.specs import Limits, ServedModel, TenantSpec
 
 ONE_ROW = constant(1)
 

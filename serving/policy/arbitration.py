@@ -10,7 +10,7 @@ from heapq import heapreplace
 from math import inf
 
 from serving.policy.batching.interface import Choice
-from serving.vocabulary import NEVER_US
+from serving.values.vocabulary import NEVER_US
 
 
 def decide(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True, order=True)

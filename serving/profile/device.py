@@ -4,7 +4,7 @@ import platform
 import re
 from pathlib import Path
 
-from serving.slice_specs import SliceSpec
+from serving.values.slice_specs import SliceSpec
 
 _CPU_INFO = Path("/proc/cpuinfo")
 

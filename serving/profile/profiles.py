@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from serving.profile.curve import Profile
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True)

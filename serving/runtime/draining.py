@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from serving.control.commands import Command, Route, UnloadReplica, Unroute, Withdraw
-from serving.runtime.alarm import Alarm
-from serving.runtime.clock import now_us
+from serving.runtime.clocks.alarm import Alarm
+from serving.runtime.clocks.clock import now_us
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ Place = tuple[str, str, str]
 
 
 class SequencePlaces(Protocol):
-    """Of `serving.runtime.gateway.Gateway` what is asked here."""
+    """Of `serving.runtime.calls.gateway.Gateway` what is asked here."""
 
     sequence_drain_s: float
     """How long a replica that is to go may wait for its sequences."""

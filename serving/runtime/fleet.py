@@ -34,35 +34,35 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.desired import DesiredState
 from serving.control.failing import FailingLoads
-from serving.control.observed import KnownProfiles
-from serving.control.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
-from serving.control.rollout import Progress, RolloutState
-from serving.objectives import ScalingSpec
-from serving.policy.freshness import Freshness
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.task import ScalingPlan
-from serving.profile.latency import Latency
-from serving.profile.store import LOCAL, ProfileStore
-from serving.runtime.alarm import Alarm
-from serving.runtime.capacity_file import NAME, CapacityFile
-from serving.runtime.clock import now_us
+from serving.control.rollouts.rollout import Progress, RolloutState
+from serving.control.state.desired import DesiredState
+from serving.control.state.observed import KnownProfiles
+from serving.control.state.replicas import LOADED, ReplicaRecord, ReplicaStatus, SliceRecord, WorkerStatus
+from serving.policy.estimates.freshness import Freshness
+from serving.policy.scaling.carried.capacity import Capacity
+from serving.policy.scaling.slow.task import ScalingPlan
+from serving.profile.derived.latency import Latency
+from serving.profile.files.store import LOCAL, ProfileStore
+from serving.runtime.calls.gateway import Gateway
+from serving.runtime.clocks.alarm import Alarm
+from serving.runtime.clocks.clock import now_us
 from serving.runtime.draining import Draining
-from serving.runtime.gateway import Gateway
-from serving.runtime.gpu_memory import GpuMemory
+from serving.runtime.files.capacity_file import NAME, CapacityFile
+from serving.runtime.files.keeping import keep
 from serving.runtime.job import Work
-from serving.runtime.keeping import keep
-from serving.runtime.link import Link
-from serving.runtime.model_log import ModelLog
 from serving.runtime.observer import FleetObserver
 from serving.runtime.scaling import ScalingJobs
 from serving.runtime.slicing.opening import Shares
-from serving.runtime.supervisor import Supervisor
+from serving.runtime.workers.gpu_memory import GpuMemory
+from serving.runtime.workers.link import Link
+from serving.runtime.workers.model_log import ModelLog
+from serving.runtime.workers.supervisor import Supervisor
 from serving.scheduler.commands import FlagProfile
-from serving.slice_specs import SliceSpec, WorkersSpec
-from serving.worker.batches import BatchResult
-from serving.worker.orders import Loaded, MeasuredBatches, MeasureOrder
+from serving.values.objectives import ScalingSpec
+from serving.values.slice_specs import SliceSpec, WorkersSpec
+from serving.worker.frames.batches import BatchResult
+from serving.worker.frames.orders import Loaded, MeasuredBatches, MeasureOrder
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ _UNBOUND = WorkersSpec()
 
 
 class Fleet:
-    """Workers and their replicas, as control wants them. A `serving.runtime.link.LinkEvents`."""
+    """Workers and their replicas, as control wants them. A `serving.runtime.workers.link.LinkEvents`."""
 
     def __init__(
         self,

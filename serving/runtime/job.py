@@ -20,9 +20,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import BinaryIO, Final, TypeVar
 
-from serving.runtime.clock import now_us
+from serving.runtime.clocks.clock import now_us
 from serving.runtime.environment import ONE_THREAD, environment
-from serving.worker.confined import follow
+from serving.worker.process.confined import follow
 
 A = TypeVar("A")
 R = TypeVar("R")

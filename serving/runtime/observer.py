@@ -6,10 +6,10 @@ from typing import Protocol
 
 from serving.ports import Reply
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Request
-from serving.specs import Parameters
-from serving.vocabulary import Outcome
-from serving.worker.batches import BatchInput
+from serving.scheduler.waiting.requests import Request
+from serving.values.specs import Parameters
+from serving.values.vocabulary import Outcome
+from serving.worker.frames.batches import BatchInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class CacheObserver(Observer, Protocol):
 
 
 class BatchRunner(Protocol):
-    """Runs the batches of a slice; `serving.runtime.link.Link` says more."""
+    """Runs the batches of a slice; `serving.runtime.workers.link.Link` says more."""
 
     slice: str
 

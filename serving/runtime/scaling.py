@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 from serving.control.commands import FindCapacity
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.planning import plan_scaling
-from serving.policy.scaling.task import ScalingPlan, ScalingTask
-from serving.runtime.capacity_file import CapacityFile
+from serving.policy.scaling.carried.capacity import Capacity
+from serving.policy.scaling.slow.planning import plan_scaling
+from serving.policy.scaling.slow.task import ScalingPlan, ScalingTask
+from serving.runtime.files.capacity_file import CapacityFile
 from serving.runtime.job import LEAST_URGENT, NICENESS, JobError, Work, run
 
 logger = logging.getLogger(__name__)

@@ -7,16 +7,16 @@ REVIEW_US. The scheduler's next `wake` makes them. Only the first after a change
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from serving.policy.admission import FlowDemand, allot, queue_fault
-from serving.policy.memory import CUT_SHARE, SMALL_BYTES
-from serving.policy.selection import SLACK_SHARE
-from serving.scheduler.accepted import Accepted
-from serving.scheduler.climbing import climb_all
-from serving.scheduler.models import NEVER_REVIEWED_US, ScheduledModel, TenantFlow
-from serving.scheduler.requests import Request
-from serving.scheduler.slices import Slice, steady
-from serving.specs import DEFAULT_TENANT, Limits, TenantSpec
-from serving.vocabulary import (
+from serving.policy.limits.admission import FlowDemand, allot, queue_fault
+from serving.policy.limits.memory import CUT_SHARE, SMALL_BYTES
+from serving.policy.variants.selection import SLACK_SHARE
+from serving.scheduler.models.climbing import climb_all
+from serving.scheduler.models.models import NEVER_REVIEWED_US, ScheduledModel, TenantFlow
+from serving.scheduler.slices.slices import Slice, steady
+from serving.scheduler.waiting.accepted import Accepted
+from serving.scheduler.waiting.requests import Request
+from serving.values.specs import DEFAULT_TENANT, Limits, TenantSpec
+from serving.values.vocabulary import (
     DEADLINE_UNMET,
     DEADLINE_UNREACHABLE,
     DRAINING,

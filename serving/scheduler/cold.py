@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from serving.scheduler.cold_variant import ColdVariant
 from serving.scheduler.commands import Miss
-from serving.scheduler.lanes import Lane
-from serving.scheduler.models import ScheduledModel
-from serving.scheduler.requests import Request
-from serving.vocabulary import NEVER_US
+from serving.scheduler.models.cold_variant import ColdVariant
+from serving.scheduler.models.models import ScheduledModel
+from serving.scheduler.waiting.lanes import Lane
+from serving.scheduler.waiting.requests import Request
+from serving.values.vocabulary import NEVER_US
 
 MISS_EVERY_US = 100_000
 """A variant that nobody loads is asked for again after so long, while it is wanted: what kept control from

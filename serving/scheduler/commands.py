@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from math import ceil
 
-from serving.policy.freshness import Freshness
-from serving.scheduler.requests import Piece, Request
-from serving.vocabulary import Outcome
+from serving.policy.estimates.freshness import Freshness
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.vocabulary import Outcome
 
 
 class RunBatch:

@@ -3,17 +3,17 @@
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heapify, heappop, heapreplace
 
-from serving.policy.admission import QueueLength
 from serving.policy.arbitration import decide
 from serving.policy.batching.interface import Choice, PieceView
-from serving.policy.latency import EITHER
+from serving.policy.estimates.latency import EITHER
+from serving.policy.limits.admission import QueueLength
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.lanes import USED_US, Lane
-from serving.scheduler.models import ScheduledModel
-from serving.scheduler.requests import Piece, Request
-from serving.scheduler.roster import LikeSlices, Roster
-from serving.scheduler.slices import Slice, SliceQueue
-from serving.vocabulary import NEVER_US
+from serving.scheduler.models.models import ScheduledModel
+from serving.scheduler.slices.roster import LikeSlices, Roster
+from serving.scheduler.slices.slices import Slice, SliceQueue
+from serving.scheduler.waiting.lanes import USED_US, Lane
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.vocabulary import NEVER_US
 
 GiveUp = Callable[[Request], bool]
 """Ends a request that is still waiting, and takes it out of its queue at once. False where it was tightened

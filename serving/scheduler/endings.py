@@ -2,15 +2,22 @@
 
 from collections.abc import Mapping, Sequence
 
-from serving.scheduler.accepted import Accepted
 from serving.scheduler.admission import Admission
 from serving.scheduler.cold import ColdStarts
 from serving.scheduler.commands import Answer, Command, RunBatch
-from serving.scheduler.models import ScheduledModel, explain
+from serving.scheduler.models.models import ScheduledModel, explain
 from serving.scheduler.pieces import cut
-from serving.scheduler.requests import Piece, Request
 from serving.scheduler.sequences import Sequences
-from serving.vocabulary import COMPLETED, DEADLINE_QUEUED, DEADLINE_RUNNING, MODEL_ERROR, WORKER_LOST, Outcome
+from serving.scheduler.waiting.accepted import Accepted
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.vocabulary import (
+    COMPLETED,
+    DEADLINE_QUEUED,
+    DEADLINE_RUNNING,
+    MODEL_ERROR,
+    WORKER_LOST,
+    Outcome,
+)
 
 RETRIES = 1
 """Batches that a request may lose with their worker and still be dispatched again: a request that kills

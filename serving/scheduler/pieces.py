@@ -1,9 +1,9 @@
 """How requests are cut into pieces, which travel in batches one by one."""
 
-from serving.scheduler.lanes import Lane
-from serving.scheduler.models import ScheduledModel
-from serving.scheduler.requests import Piece, Request
-from serving.vocabulary import NEVER_US
+from serving.scheduler.models.models import ScheduledModel
+from serving.scheduler.waiting.lanes import Lane
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.vocabulary import NEVER_US
 
 
 def split(request: Request, model: ScheduledModel) -> None:

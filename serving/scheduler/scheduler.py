@@ -12,29 +12,29 @@ from typing import Final
 
 from mypy_extensions import mypyc_attr
 
-from serving.policy.admission import QueueLength
 from serving.policy.batching.interface import BatchReport
-from serving.policy.freshness import Judgement
+from serving.policy.estimates.freshness import Judgement
+from serving.policy.estimates.latency import Lateness
 from serving.policy.isolation import halves
-from serving.policy.latency import Lateness
+from serving.policy.limits.admission import QueueLength
 from serving.policy.scaling.interface import LoadReport
-from serving.scheduler.accepted import Accepted
 from serving.scheduler.admission import Admission
 from serving.scheduler.cold import ColdStarts
-from serving.scheduler.comers import Comers
 from serving.scheduler.commands import Command
 from serving.scheduler.dispatch import Dispatch
 from serving.scheduler.endings import RETRIES, Endings
-from serving.scheduler.load_reports import look
-from serving.scheduler.models import ScheduledModel
+from serving.scheduler.models.load_reports import look
+from serving.scheduler.models.models import ScheduledModel
 from serving.scheduler.pieces import settle, shrink, split
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Offered, Request
-from serving.scheduler.roster import Roster
 from serving.scheduler.sequences import Sequences
-from serving.scheduler.slices import Slice, SliceQueue
-from serving.specs import Limits, ServedModel, TenantSpec
-from serving.vocabulary import CLIENT_GONE, DEADLINE_UNMET, DRAINING, NEVER_US, NO_REPLICA, WORKER_LOST
+from serving.scheduler.slices.comers import Comers
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.slices.roster import Roster
+from serving.scheduler.slices.slices import Slice, SliceQueue
+from serving.scheduler.waiting.accepted import Accepted
+from serving.scheduler.waiting.requests import Offered, Request
+from serving.values.specs import Limits, ServedModel, TenantSpec
+from serving.values.vocabulary import CLIENT_GONE, DEADLINE_UNMET, DRAINING, NEVER_US, NO_REPLICA, WORKER_LOST
 
 QUIET_US: Final = 1_000_000
 """Without a batch, before control may lend an idle slice to measurements of up to half an SLO."""

@@ -9,13 +9,13 @@ computed. A request that runs is never run again on another replica.
 from collections.abc import Mapping, Sequence
 from math import inf
 
-from serving.objectives import MOST_ACCURATE
-from serving.scheduler.models import ScheduledModel
-from serving.scheduler.requests import Piece, Request
-from serving.scheduler.sequence_book import Place, SequenceBook
-from serving.scheduler.sequence_book import Sequence as Live
-from serving.scheduler.slices import Slice
-from serving.vocabulary import BAD_INPUT, DEADLINE_UNMET, NEVER_US, SEQUENCE_LOST, Outcome
+from serving.scheduler.models.models import ScheduledModel
+from serving.scheduler.slices.slices import Slice
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.scheduler.waiting.sequence_book import Place, SequenceBook
+from serving.scheduler.waiting.sequence_book import Sequence as Live
+from serving.values.objectives import MOST_ACCURATE
+from serving.values.vocabulary import BAD_INPUT, DEADLINE_UNMET, NEVER_US, SEQUENCE_LOST, Outcome
 
 ASK_AGAIN_US = 100_000
 """How often a sequence that waits for a variant on no slice asks for it."""

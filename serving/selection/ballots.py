@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from serving.policy.voting import Classes, Vote, Weights, vote
+from serving.policy.variants.voting import Classes, Vote, Weights, vote
 from serving.ports import Reply
-from serving.specs import ServedModel
-from serving.tensor import Tensor
-from serving.vocabulary import COMPLETED
+from serving.values.specs import ServedModel
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED
 
 _NUMBERS: Mapping[str, str] = {"FP32": "<f4", "FP64": "<f8"}
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
-from serving.policy.exp3 import Exp3
-from serving.policy.exp4 import Exp4
-from serving.policy.pressure import Pressure
-from serving.policy.voting import Classes, Panel, Subset, Weights, convene
+from serving.policy.variants.exp3 import Exp3
+from serving.policy.variants.exp4 import Exp4
+from serving.policy.variants.pressure import Pressure
+from serving.policy.variants.voting import Classes, Panel, Subset, Weights, convene
 from serving.selection.ballots import Ballot
 from serving.selection.feedback import Feedback, FeedbackError, Queries
-from serving.specs import ServedModel, Validation
+from serving.values.specs import ServedModel, Validation
 
 _ROUNDING = 1e-9
 _FLOORS_MAX = 64  # clients choose floors

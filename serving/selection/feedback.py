@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from serving.specs import DEFAULT_TENANT
+from serving.values.specs import DEFAULT_TENANT
 
 ANSWERS_MAX = 65_536
 """Of a model, on which feedback is taken at a time; the oldest go first."""

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from serving.objectives import Objective
-from serving.policy.voting import Classes
+from serving.policy.variants.voting import Classes
 from serving.ports import Call, Reply
 from serving.selection.ballots import decide
 from serving.selection.choosers import Chooser
 from serving.selection.feedback import AnsweredPoll
-from serving.vocabulary import COMPLETED, DEADLINE_UNMET, MODEL_ERROR, Downgrade, Kind, Reason
+from serving.values.objectives import Objective
+from serving.values.vocabulary import COMPLETED, DEADLINE_UNMET, MODEL_ERROR, Downgrade, Kind, Reason
 
 _CROWDED = frozenset({Reason.OVERLOAD, Reason.QUEUE_FULL, Reason.MEMORY_FULL, Reason.QUOTA})
 _TELLING = (Kind.REJECTED, Kind.SHED, Kind.FAILED)  # the first tells a client the most: when to come again

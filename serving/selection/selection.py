@@ -16,8 +16,8 @@ from serving.selection.choosers import Chooser
 from serving.selection.commands import AskMember, CancelMember, Command, DeliverReply, WakeAt
 from serving.selection.feedback import Feedback, FeedbackError
 from serving.selection.polls import Play, Poll, ask_member
-from serving.specs import DEFAULT_TENANT, ServedModel
-from serving.vocabulary import (
+from serving.values.specs import DEFAULT_TENANT, ServedModel
+from serving.values.vocabulary import (
     BAD_INPUT,
     CLIENT_GONE,
     COMPLETED,

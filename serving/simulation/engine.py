@@ -9,21 +9,21 @@ from heapq import heapify, heappop, heappush
 
 from mypy_extensions import mypyc_attr
 
-from serving.control.timeouts import backoff_us, stumbles_after
-from serving.objectives import Objective
-from serving.policy.latency import ENOUGH
-from serving.policy.rate_limits import RateLimits
+from serving.control.state.timeouts import backoff_us, stumbles_after
+from serving.policy.estimates.latency import ENOUGH
+from serving.policy.limits.rate_limits import RateLimits
 from serving.scheduler.commands import Answer, Command, ReplaceWorker, RunBatch
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.simulation.arrivals import Arrival
-from serving.simulation.device import BatchDevice, BatchTimes
-from serving.simulation.faults import Fault
-from serving.simulation.site import Site, SiteReplica, chooses
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.waiting.requests import Request
+from serving.simulation.devices.device import BatchDevice, BatchTimes
+from serving.simulation.devices.faults import Fault
+from serving.simulation.devices.site import Site, SiteReplica, chooses
 from serving.simulation.tally import Parts, Tally
-from serving.specs import ServedModel
-from serving.vocabulary import NEVER_US, RATE_LIMITED, UNKNOWN_MODEL
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.objectives import Objective
+from serving.values.specs import ServedModel
+from serving.values.vocabulary import NEVER_US, RATE_LIMITED, UNKNOWN_MODEL
 
 ENDLESS = 10_000  # events at one instant: the scheduler asks to be woken again and again
 

@@ -14,17 +14,17 @@ from statistics import median
 import numpy as np
 
 from serving.control.commands import FindCapacity
-from serving.objectives import Needs
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.guess import guess
+from serving.policy.scaling.carried.capacity import Capacity
+from serving.policy.scaling.carried.guess import guess
 from serving.profile.curve import Profile, isotonic
-from serving.profile.latency import Latency
-from serving.simulation.arrivals import Arrival
-from serving.simulation.device import NoisyDevice, Physics, truths_of
+from serving.profile.derived.latency import Latency
+from serving.simulation.devices.device import NoisyDevice, Physics, truths_of
+from serving.simulation.devices.site import Site, SiteReplica
 from serving.simulation.engine import Simulation
-from serving.simulation.patterns import RateStep, draw
-from serving.simulation.site import Site, SiteReplica
-from serving.specs import Limits, ServedModel
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import RateStep, draw
+from serving.values.objectives import Needs
+from serving.values.specs import Limits, ServedModel
 
 COUNTS = (1, 2, 4, 8, 16)
 CVS = (1.0, 2.0, 4.0, 8.0)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from serving.scheduler.commands import Answer
-from serving.vocabulary import COMPLETED, Outcome
+from serving.values.vocabulary import COMPLETED, Outcome
 
 Parts = Sequence[tuple[str, int]]
 """Variants and the rows that each computed of one request."""

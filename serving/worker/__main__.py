@@ -14,8 +14,8 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
-from serving.worker.confined import bound, leave_no_core, yield_memory
-from serving.worker.keeper import Charge, keep
+from serving.worker.process.confined import bound, leave_no_core, yield_memory
+from serving.worker.process.keeper import Charge, keep
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -73,13 +73,13 @@ def _stay_on(cores: set[int]) -> list[int]:
 def _serve(asked: argparse.Namespace) -> int:
     # Heavy: numpy and what models import make thread pools, which must inherit the affinity set above.
     from serving.worker.backends.python import PythonBackend
-    from serving.worker.device_loop import DeviceLoop
-    from serving.worker.libraries import open_torch_beside
-    from serving.worker.loader import SWITCH_S
-    from serving.worker.output import name_lines, say_rest
-    from serving.worker.serve import WorkerLoop
-    from serving.worker.shared import SharedArea
-    from serving.worker.wire import ProtocolError
+    from serving.worker.frames.shared import SharedArea
+    from serving.worker.frames.wire import ProtocolError
+    from serving.worker.loop.device_loop import DeviceLoop
+    from serving.worker.loop.loader import SWITCH_S
+    from serving.worker.loop.serve import WorkerLoop
+    from serving.worker.process.libraries import open_torch_beside
+    from serving.worker.process.output import name_lines, say_rest
 
     descriptors = _areas(asked)
     areas = (SharedArea(descriptors[0]), SharedArea(descriptors[1])) if descriptors else None

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from serving.profile.curve import Point, Profile
 from serving.profile.device import device_kind
-from serving.profile.store import ProfileStore
-from serving.slice_specs import Share, SliceSpec
+from serving.profile.files.store import ProfileStore
+from serving.values.slice_specs import Share, SliceSpec
 from tests.acceptance.gateway import ROOT
 
 LIMITS = "limits: {stall_s: 100}"

@@ -7,7 +7,7 @@ import signal
 import socket
 
 from router.cli import main
-from router.telemetry import MetricsServer
+from router.observing.telemetry import MetricsServer
 
 _taken: list[socket.socket] = []
 

@@ -14,7 +14,7 @@ import tritonclient.grpc as grpc_client
 import tritonclient.http as http_client
 from tritonclient.utils import InferenceServerException
 
-from router.place.following import PlacementClient, carry_out
+from router.verbs.place.live.following import PlacementClient, carry_out
 from tests.acceptance.gateway import PATIENT_MS, PORTS, ROOT, TALK_S, GatewayProcess, await_true
 
 pytestmark = pytest.mark.slow

@@ -40,7 +40,7 @@ MOVED = {
 }
 FOLLOWED = """
 import json, sys
-from router.place.following import PlacementClient, carry_out
+from router.verbs.place.live.following import PlacementClient, carry_out
 sys.exit(carry_out(PlacementClient(sys.argv[1]), json.loads(sys.argv[2])))
 """
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from serving.worker.tree import children, descendants
+from serving.worker.process.tree import children, descendants
 from tests.acceptance.gateway import PATIENT_MS, GatewayProcess, await_true, serving
 
 pytestmark = pytest.mark.slow
@@ -127,7 +127,7 @@ def test_nothing_is_left_of_a_gateway_that_is_killed(tmp_path: Path) -> None:
         answer(gateway, "sound", "start 600", "orphan 600")
         await_true(lambda: commands(gateway).count("sleep\x00600\x00") == 2, gateway)
         pids, told = descendants(gateway.process.pid), commands(gateway)
-        assert any("router.bulk" in each for each in told)
+        assert any("router.payloads.bulk" in each for each in told)
         pidfds = [os.pidfd_open(pid) for pid in pids]
         gateway.process.send_signal(signal.SIGKILL)
         for pidfd in pidfds:

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from serving.profile.curve import Point, Profile
-from serving.profile.store import ProfileStore
-from serving.slice_specs import Share
+from serving.profile.files.store import ProfileStore
+from serving.values.slice_specs import Share
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import simple_to_hold
 from tests.gpus.load import asked

@@ -20,7 +20,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
-from serving.specs import Limits
+from serving.values.specs import Limits
 from tests.acceptance.gateway import PATIENT_MS, PORTS, ROOT, SAMPLE, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import LIMITS, held, identity_to_hold
 

@@ -12,7 +12,7 @@ import tritonclient.grpc as grpc_client
 
 from router.settings import load_settings
 from serving.recording import read
-from serving.simulation.replay import recorded_files, replay
+from serving.simulation.traffic.replay import recorded_files, replay
 from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess, await_true
 from tests.acceptance.test_lifecycle import identity, simple
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.profile.store import LOCAL, ProfileStore
+from serving.profile.files.store import LOCAL, ProfileStore
 from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess
 
 pytestmark = pytest.mark.slow

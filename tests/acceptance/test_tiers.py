@@ -11,7 +11,7 @@ import grpc
 import pytest
 from tritonclient.grpc import service_pb2
 
-from router.rpc import SERVICE
+from router.grpc.rpc import SERVICE
 from tests.acceptance.gateway import ROOT, TALK_S, GatewayProcess
 
 pytestmark = pytest.mark.slow

@@ -51,8 +51,9 @@ PURE_PLACES = (
     "serving/scheduler/",
     "serving/control/",
     "serving/selection/",
-    *(f"serving/profile/{name}.py" for name in ("curve", "exploration", "fewshot", "interference", "knee")),
-    *(f"serving/profile/{name}.py" for name in ("noise", "precision", "surface", "sweep")),
+    "serving/profile/curve.py",
+    "serving/profile/derived/",
+    "serving/profile/sweeping/",
 )
 WORLDLY_MODULES = frozenset(
     ("asyncio", "concurrent", "datetime", "logging", "multiprocessing", "os", "random", "secrets", "select",

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from serving.objectives import SCALING_POLICIES
 from serving.policy.batching.catalogue import POLICIES
+from serving.values.objectives import SCALING_POLICIES
 from tests.architecture import source_rules as rules
 from tests.architecture.source_rules import ROOT, Source
 

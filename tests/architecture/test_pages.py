@@ -120,8 +120,10 @@ def test_what_code_blocks_import_is_there(page: Path) -> None:
 
 
 def test_an_import_in_vain_is_found() -> None:
-    text = "# tests/new.py\nfrom tests.new import Any\nfrom serving.specs import BatchingSpec, NoSuch\n"
-    assert list(imported_in_vain(text)) == ["NoSuch of serving.specs"]
+    text = (
+        "# tests/new.py\nfrom tests.new import Any\nfrom serving.values.specs import BatchingSpec, NoSuch\n"
+    )
+    assert list(imported_in_vain(text)) == ["NoSuch of serving.values.specs"]
 
 
 @pytest.mark.parametrize(
@@ -132,8 +134,8 @@ def test_an_import_in_vain_is_found() -> None:
         ("`test_pages.py`", ["test_pages.py"]),  # a bare name is of the product
         ("a `NoSuchClass` of ours", ["NoSuchClass"]),
         (
-            "a `RoundPlanner` (`router/fastpath/exchange.py`)",
-            ["RoundPlanner in router/fastpath/exchange.py"],
+            "a `RoundPlanner` (`router/http/fastpath/exchange.py`)",
+            ["RoundPlanner in router/http/fastpath/exchange.py"],
         ),
     ],
 )

@@ -12,7 +12,7 @@ from router.cli import app
 from tests.architecture.prose import page_faults, sentence_faults, sentences
 from tests.architecture.source_rules import ROOT
 from tests.router.happenings import text
-from tests.router.test_telemetry_documented import everything
+from tests.router.observing.test_telemetry_documented import everything
 
 PAGES = sorted((*(ROOT / "docs").glob("**/*.md"), *ROOT.glob("*.md")))
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.cache.benefit import ASKS, CLASSES, COMPUTATIONS, GATEWAY_US, TURN, CacheBenefit, class_of
-from serving.tensor import Tensor
+from serving.values.tensor import Tensor
 from tests.seeds import some
 
 ASK_US, KEEP_US = 8.0, 4.0

@@ -4,7 +4,7 @@ import tracemalloc
 
 from serving.cache.entries import entry_of
 from serving.cache.memory import MemoryStore
-from serving.tensor import Tensor
+from serving.values.tensor import Tensor
 from tests.cache.values import TTL_US, key_of
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from serving.cache.flights import FAILURES_MAX, Flights, Join, Lead, ends_alike
-from serving.vocabulary import NEVER_US, Kind
+from serving.values.vocabulary import NEVER_US, Kind
 from tests.seeds import drawn
 
 picks = st.integers(0, 99)

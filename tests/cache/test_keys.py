@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.cache.keys import question_key
-from serving.objectives import Needs
 from serving.ports import Call
-from serving.specs import ParameterValue
-from serving.tensor import Tensor
+from serving.values.objectives import Needs
+from serving.values.specs import ParameterValue
+from serving.values.tensor import Tensor
 from tests.builders import graded
 from tests.cache.values import question
 

@@ -6,8 +6,8 @@ import pytest
 
 from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.soundness import fault_of
-from serving.specs import ModelSpec, TensorSpec, VariantSpec
-from serving.tensor import ANY, Tensor
+from serving.values.specs import ModelSpec, TensorSpec, VariantSpec
+from serving.values.tensor import ANY, Tensor
 
 SPEC = ModelSpec(
     "m", Path(), (TensorSpec("x", "FP32", (-1, 4)),),

@@ -7,7 +7,7 @@ import pytest
 
 from serving.cache.suiting import accuracy_of, suits
 from serving.ports import Call
-from serving.tensor import Tensor
+from serving.values.tensor import Tensor
 from tests.builders import graded
 from tests.cache.values import entry
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.values import decode, encode, seal_of
-from serving.tensor import DATATYPES, ITEM_BYTES, Tensor
+from serving.values.tensor import DATATYPES, ITEM_BYTES, Tensor
 
 KEY = bytes(range(32))
 SEAL = seal_of("a secret of the gateways")

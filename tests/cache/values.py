@@ -5,8 +5,8 @@ from hashlib import sha256
 
 from serving.cache.entries import KeptAnswer
 from serving.ports import Call
-from serving.specs import Parameters
-from serving.tensor import Tensor
+from serving.values.specs import Parameters
+from serving.values.tensor import Tensor
 from tests.builders import model_spec, served
 
 TTL_US = 1_000_000

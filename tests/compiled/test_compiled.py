@@ -15,8 +15,8 @@ from mypy import api
 from serving import compiled
 from serving.compiled.__main__ import OPTIONS, build, obstacle
 from serving.policy.batching.catalogue import POLICIES, create_policy
-from serving.scheduler.requests import Piece, Request
-from serving.specs import BatchingSpec
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.specs import BatchingSpec
 from tests.architecture.source_rules import ROOT
 
 TOLD_S = 250

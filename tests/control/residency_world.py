@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from random import Random
 
-from serving.control.on_demand_model import (
+from serving.control.on_demand.on_demand_model import (
     BESIDE_MAX,
     HOLD_US,
     SLOW_US,
@@ -16,7 +16,7 @@ from serving.control.on_demand_model import (
     Ready,
     Refuse,
 )
-from serving.control.slice_memory import IN_USE, LOST, UNWANTED, WORTH_MORE, SliceMemory
+from serving.control.on_demand.slice_memory import IN_USE, LOST, UNWANTED, WORTH_MORE, SliceMemory
 from serving.policy.residency import Key
 
 LIMIT = 10

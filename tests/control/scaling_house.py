@@ -16,12 +16,12 @@ from serving.control.commands import (
     Unroute,
 )
 from serving.control.control import Control
-from serving.control.rules import Rules
-from serving.objectives import ReplicaSpec, ScalingSpec
+from serving.control.state.rules import Rules
 from serving.policy.scaling.interface import LoadReport, View, Wish
-from serving.profile.sweep import REFINED_COUNT
-from serving.slice_specs import SliceSpec
-from serving.specs import Limits, ServedModel
+from serving.profile.sweeping.sweep import REFINED_COUNT
+from serving.values.objectives import ReplicaSpec, ScalingSpec
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import Limits, ServedModel
 from tests.builders import KIND, model_spec, profile, served
 
 Asked = TypeVar("Asked", bound=Command)

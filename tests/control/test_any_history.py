@@ -30,10 +30,10 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.desired import DesiredState
-from serving.slice_specs import SliceSpec, place_of
-from serving.specs import Limits
-from serving.vocabulary import NEVER_US
+from serving.control.state.desired import DesiredState
+from serving.values.slice_specs import SliceSpec, place_of
+from serving.values.specs import Limits
+from serving.values.vocabulary import NEVER_US
 from tests.builders import KIND
 from tests.control.wanted_states import DEVICES, KNOWN, MODELS, SLICES, wanted_states
 from tests.seeds import drawn

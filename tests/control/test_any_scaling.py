@@ -23,16 +23,16 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.desired import DesiredState
-from serving.control.observed import plain
-from serving.control.rollout import RolloutState
-from serving.control.rules import Rules
-from serving.objectives import ScalingSpec
+from serving.control.rollouts.rollout import RolloutState
+from serving.control.state.desired import DesiredState
+from serving.control.state.observed import plain
+from serving.control.state.rules import Rules
 from serving.policy.scaling.interface import LoadReport, Wish
-from serving.profile.sweep import REFINED_COUNT
-from serving.slice_specs import SliceSpec
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import NEVER_US
+from serving.profile.sweeping.sweep import REFINED_COUNT
+from serving.values.objectives import ScalingSpec
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import Limits, ServedModel
+from serving.values.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.scaling_house import Told, scaled
 from tests.seeds import drawn

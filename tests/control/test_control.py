@@ -19,16 +19,16 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.desired import DesiredState
 from serving.control.measuring import LOAD_PATIENCE_US
-from serving.control.replicas import ReplicaStatus, WorkerStatus
-from serving.control.timeouts import ANSWERED_US, BACKOFF_MAX_US, HEALTHY_US, backoff_us
-from serving.policy.freshness import Freshness
-from serving.profile.latency import Latency
-from serving.profile.sweep import REFINED_COUNT
-from serving.slice_specs import SliceSpec
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import NEVER_US
+from serving.control.state.desired import DesiredState
+from serving.control.state.replicas import ReplicaStatus, WorkerStatus
+from serving.control.state.timeouts import ANSWERED_US, BACKOFF_MAX_US, HEALTHY_US, backoff_us
+from serving.policy.estimates.freshness import Freshness
+from serving.profile.derived.latency import Latency
+from serving.profile.sweeping.sweep import REFINED_COUNT
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import Limits, ServedModel
+from serving.values.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 
 LIMITS = Limits()

@@ -21,12 +21,12 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.isolating import DEATHS_MAX, KEPT_MAX, WINDOW_US, Isolating
-from serving.control.timeouts import BACKOFF_FIRST_US
-from serving.objectives import ReplicaSpec
-from serving.slice_specs import SliceSpec
-from serving.specs import Limits, ServedModel
+from serving.control.state.desired import DesiredReplica, DesiredSlice, DesiredState
+from serving.control.state.timeouts import BACKOFF_FIRST_US
+from serving.values.objectives import ReplicaSpec
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import Limits, ServedModel
 from tests.builders import KIND, model_spec
 from tests.control.test_control import only
 from tests.control.test_moves import A, B, World, model, wanted

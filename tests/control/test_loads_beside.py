@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.control.on_demand_model import (
+from serving.control.on_demand.on_demand_model import (
     BESIDE_MAX,
     RETRY_FIRST_US,
     SLOW_US,
@@ -13,10 +13,10 @@ from serving.control.on_demand_model import (
     LoadState,
     Ready,
 )
-from serving.control.slice_memory import SliceMemory
-from serving.vocabulary import NEVER_US
-from serving.worker import loader
-from tests.control.test_slice_memory import LOAD_US, MB, A, B, C, D, keys, residency_of
+from serving.control.on_demand.slice_memory import SliceMemory
+from serving.values.vocabulary import NEVER_US
+from serving.worker.loop import loader
+from tests.control.on_demand.test_slice_memory import LOAD_US, MB, A, B, C, D, keys, residency_of
 
 
 def beginning(limit_mb: int, *figures: LoadFigures) -> SliceMemory:

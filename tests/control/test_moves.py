@@ -21,14 +21,14 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
-from serving.control.rollout import RolloutState
+from serving.control.rollouts.rollout import RolloutState
+from serving.control.state.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.profile.curve import Profile
-from serving.profile.sweep import REFINED_COUNT
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import NEVER_US
+from serving.profile.sweeping.sweep import REFINED_COUNT
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import Limits, ServedModel
+from serving.values.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.test_control import only
 

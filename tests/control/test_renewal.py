@@ -8,14 +8,14 @@ import pytest
 from serving.control.commands import Command, KeepProfile, Measure, Route
 from serving.control.control import Control
 from serving.control.measuring import REFINE_IDLE_TICKS, RENEW_EVERY_US
-from serving.control.replicas import ReplicaRecord
-from serving.control.rules import Rules
-from serving.policy.freshness import Freshness
-from serving.profile.latency import Latency
-from serving.profile.sweep import REFINED_COUNT
-from serving.slice_specs import SliceSpec
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import NEVER_US
+from serving.control.state.replicas import ReplicaRecord
+from serving.control.state.rules import Rules
+from serving.policy.estimates.freshness import Freshness
+from serving.profile.derived.latency import Latency
+from serving.profile.sweeping.sweep import REFINED_COUNT
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import Limits, ServedModel
+from serving.values.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.test_control import bring_up, only
 

@@ -3,10 +3,10 @@
 from serving.control.commands import Cold, Expect, LoadReplica, Withdraw
 from serving.control.control import Control
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
-from serving.control.replicas import START_US
-from serving.control.timeouts import backoff_us
-from serving.slice_specs import SliceSpec
-from serving.vocabulary import NEVER_US
+from serving.control.state.replicas import START_US
+from serving.control.state.timeouts import backoff_us
+from serving.values.slice_specs import SliceSpec
+from serving.values.vocabulary import NEVER_US
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.test_control import LIMITS, bring_up, control_of, only
 

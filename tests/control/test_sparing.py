@@ -14,13 +14,13 @@ from serving.control.commands import (
     Withdraw,
 )
 from serving.control.control import Control
-from serving.control.desired import DesiredState
-from serving.control.rollout import RolloutState
+from serving.control.rollouts.rollout import RolloutState
 from serving.control.sparing import KEPT_US, ROOM
-from serving.control.timeouts import ANSWERED_US, backoff_us
-from serving.profile.sweep import REFINED_COUNT
-from serving.slice_specs import SliceSpec
-from serving.specs import Limits
+from serving.control.state.desired import DesiredState
+from serving.control.state.timeouts import ANSWERED_US, backoff_us
+from serving.profile.sweeping.sweep import REFINED_COUNT
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import Limits
 from tests.builders import KIND, model_spec, profile, served
 from tests.control.test_control import only
 

@@ -4,16 +4,16 @@ something has changed."""
 from dataclasses import replace
 
 from serving.control.commands import Cold, Command, LoadReplica
-from serving.control.desired import DesiredState
-from serving.control.on_demand import PROCESS_BYTES, memory_estimate
-from serving.control.replicas import why_absent
+from serving.control.on_demand.on_demand import PROCESS_BYTES, memory_estimate
+from serving.control.state.desired import DesiredState
+from serving.control.state.replicas import why_absent
 from serving.profile.curve import Profile
-from serving.slice_specs import SliceSpec
-from serving.vocabulary import NEVER_US
+from serving.values.slice_specs import SliceSpec
+from serving.values.vocabulary import NEVER_US
 from tests.builders import profile
+from tests.control.on_demand.test_on_demand import SIZE, Small
 from tests.control.test_control import only
 from tests.control.test_moves import model
-from tests.control.test_on_demand import SIZE, Small
 
 MB = 1 << 20
 

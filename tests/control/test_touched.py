@@ -3,10 +3,10 @@
 import pytest
 
 from serving.control.commands import Command
-from serving.control.desired import DesiredState
-from serving.control.earliest import Earliest
 from serving.control.reconciling import Reconciling
-from serving.vocabulary import NEVER_US
+from serving.control.state.desired import DesiredState
+from serving.control.state.earliest import Earliest
+from serving.values.vocabulary import NEVER_US
 from tests.frozen.__main__ import Job, digest
 
 

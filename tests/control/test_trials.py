@@ -7,10 +7,10 @@ from serving.control.commands import Command, EndWorker, Isolate, LoadReplica, R
 from serving.control.control import Control
 from serving.control.isolating import HELD_MAX_US
 from serving.control.reconciling import LOAD_TRIES
-from serving.control.replicas import why_absent
+from serving.control.state.replicas import why_absent
 from serving.control.trials import KEPT_MAX, PATIENCE, Trials
-from serving.slice_specs import Share
-from serving.specs import Limits
+from serving.values.slice_specs import Share
+from serving.values.specs import Limits
 from tests.builders import KIND
 from tests.control.test_control import only
 from tests.control.test_isolating import DIED, isolated

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
+from serving.control.state.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.profile.curve import Point, Profile
-from serving.profile.sweep import REFINED_COUNT
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import ServedModel
+from serving.profile.sweeping.sweep import REFINED_COUNT
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import ServedModel
 from tests.builders import KIND, model_spec, served
 
 DEVICES = ("d", "cpu")

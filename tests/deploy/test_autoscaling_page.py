@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from router.plan import plan_lines
 from router.settings import load_settings
+from router.verbs.plan import plan_lines
 from tests.deploy.files import ROOT
 
 PAGE = (ROOT / "docs" / "autoscaling.md").read_text("utf-8")

@@ -18,7 +18,7 @@ from loadtests.redis_server import redis_server
 from router.settings import ServerSettings, Settings, load_settings
 from router.settings.door.admin import AdminSettings
 from serving.cache.spec import CacheSpec, RedisSpec
-from serving.specs import Limits
+from serving.values.specs import Limits
 from tests.deploy.files import COMPOSE, COMPOSE_FILE, ROOT, SERVICES
 
 GATEWAY = SERVICES["gateway"]

@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 import pytest
 
-from router.operations.applied import path_of
+from router.management.operations.applied import path_of
 from router.settings import ServerSettings, load_settings
 from tests.deploy.files import ROOT, SERVICES, Step, is_sent, read_stages
 

@@ -17,10 +17,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.observing.telemetry import Present, ScalePresent, Telemetry
 from router.settings import ServerSettings, Settings, SettingsError, load_settings
-from router.telemetry import Present, ScalePresent, Telemetry
 from serving.policy.scaling.baselines.hpa import is_near
-from serving.profile.store import LOCAL
+from serving.profile.files.store import LOCAL
 from tests.deploy.files import ROOT
 from tests.router.happenings import samples
 

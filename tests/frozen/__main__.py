@@ -15,8 +15,8 @@ from pathlib import Path
 from loadtests.virtual_time import capacity
 from loadtests.virtual_world import World
 from serving.control.commands import Command
-from serving.simulation.virtual_workers import Happening
-from serving.specs import BatchingSpec
+from serving.simulation.governed.virtual_workers import Happening
+from serving.values.specs import BatchingSpec
 from tests.frozen.plain import Plain
 from tests.simulation.controlled_watch import Watch
 from tests.simulation.controlled_worlds import END_US, Asked, Residing, Simple, Solved

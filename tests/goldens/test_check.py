@@ -3,12 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
-from router.operations.applied import AppliedPlacement, digest, keep
+from router.management.operations.applied import AppliedPlacement, digest, keep
 from router.settings import load_settings
 from tests.goldens.conftest import Golden
 from tests.router.settings.rehearsed import REHEARSED
 from tests.router.settings.samples import write_deployment
-from tests.router.test_check import figures, of_size, report
+from tests.router.verbs.test_check import figures, of_size, report
 
 LINEAR = "    default_variant: linear\n"
 RATE = "{rows_per_s: 500, burst_s: 2, concurrent: 64}"

@@ -5,14 +5,14 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from router.cli import app
-from router.doctor import cores, cuda, limits, neighbours, sharing
-from router.doctor.command import shown
-from router.doctor.finding import Finding
-from router.doctor.machine import gpu_slices
 from router.settings import Settings
+from router.verbs.doctor import cores, cuda, limits, neighbours, sharing
+from router.verbs.doctor.command import shown
+from router.verbs.doctor.finding import Finding
+from router.verbs.doctor.machine import gpu_slices
 from serving.runtime.slicing.inventory import Inventory
 from tests.goldens.conftest import Golden
-from tests.router.doctor.roots import NO_GPU, deployment, gpu, inventory, machine, on_gpus
+from tests.router.verbs.doctor.roots import NO_GPU, deployment, gpu, inventory, machine, on_gpus
 
 FILE = Path("penstock.yaml")
 CLOCK = "sys/devices/system/clocksource/clocksource0/current_clocksource"

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from router.explain.body import Explanation
-from router.explain.replicas import replica_sentences
-from router.explain.scaled import HourlyCost, ScaledBody, describe_replicas
-from router.explain.words import sentences
-from serving.control.scaling_status import ScalingStatus
-from serving.vocabulary import DEADLINE_QUEUED, OVERLOAD
+from router.verbs.explain.body import Explanation
+from router.verbs.explain.replicas import replica_sentences
+from router.verbs.explain.scaled import HourlyCost, ScaledBody, describe_replicas
+from router.verbs.explain.words import sentences
+from serving.control.scaling.scaling_status import ScalingStatus
+from serving.values.vocabulary import DEADLINE_QUEUED, OVERLOAD
 from tests.goldens.conftest import Golden
-from tests.router.explain.explanations import (
+from tests.router.verbs.explain.explanations import (
     STANDING,
     counters,
     explanation,

@@ -7,15 +7,15 @@ from math import inf, nan
 
 from rich.console import Console
 
-from router.place import changes, remedies, words
-from router.place.shown import PlaceReport
-from router.place.tables import render
-from serving.policy.placement.moves import moves
-from serving.policy.placement.plan import PlacementPlan
-from serving.policy.placement.problem import PlacementProblem
+from router.verbs.place.view import changes, remedies, words
+from router.verbs.place.view.shown import PlaceReport
+from router.verbs.place.view.tables import render
+from serving.policy.placement.terms.moves import moves
+from serving.policy.placement.terms.plan import PlacementPlan
+from serving.policy.placement.terms.problem import PlacementProblem
 from tests.goldens.conftest import Golden
-from tests.router.place import samples
-from tests.router.place.samples import BEFORE, CHANGED, FIRST, FLEET, KEPT, NOTHING, foretold, lacking
+from tests.router.verbs.place import samples
+from tests.router.verbs.place.samples import BEFORE, CHANGED, FIRST, FLEET, KEPT, NOTHING, foretold, lacking
 
 
 def printed(shown: PlaceReport) -> str:

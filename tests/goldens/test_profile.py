@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from router.profiling.show import ShowOptions, show
+from router.verbs.profiling.show import ShowOptions, show
 from tests.goldens.conftest import Golden
-from tests.router.profiling import generated
-from tests.router.profiling.generated import CPU, GPU
+from tests.router.verbs.profiling import generated
+from tests.router.verbs.profiling.generated import CPU, GPU
 
 ALL = ShowOptions(None, None, 25_000, None, None)
 

@@ -7,20 +7,20 @@ from pathlib import Path
 
 from rich.console import Console
 
-from router.simulate.cases import Case
-from router.simulate.runs import Conditions, Result
-from router.simulate.tables import render
-from serving.disturbance import Disturbance
-from serving.objectives import Needs
-from serving.profile.latency import Latency
+from router.verbs.simulate.cases import Case
+from router.verbs.simulate.runs import Conditions, Result
+from router.verbs.simulate.tables import render
+from serving.profile.derived.latency import Latency
 from serving.simulation.capacity import SiteCapacity
-from serving.simulation.choices import VariantShares
-from serving.simulation.device import Physics
-from serving.simulation.faults import Hazards
-from serving.simulation.held import Replicas
-from serving.simulation.losses import Loss, LossFigures
-from serving.simulation.series import IN_TIME, RunFigures
-from serving.simulation.site import Site, SiteReplica
+from serving.simulation.devices.device import Physics
+from serving.simulation.devices.faults import Hazards
+from serving.simulation.devices.held import Replicas
+from serving.simulation.devices.losses import Loss, LossFigures
+from serving.simulation.devices.site import Site, SiteReplica
+from serving.simulation.results.choices import VariantShares
+from serving.simulation.results.series import IN_TIME, RunFigures
+from serving.values.disturbance import Disturbance
+from serving.values.objectives import Needs
 from tests.builders import graded, model_spec, profile, served
 from tests.goldens.conftest import Golden
 

@@ -1,12 +1,12 @@
 """What `penstock status` shows of gateways that do well and of gateways that do not."""
 
-from router.scaled_status import ScaledStatus, scaled_status
-from router.status import Status
-from serving.control.scaling_status import ScalingStatus
-from serving.vocabulary import BAD_INPUT, CLIENT_GONE, DEADLINE_QUEUED, QUEUE_FULL
+from router.observing.scaled_status import ScaledStatus, scaled_status
+from router.observing.status import Status
+from serving.control.scaling.scaling_status import ScalingStatus
+from serving.values.vocabulary import BAD_INPUT, CLIENT_GONE, DEADLINE_QUEUED, QUEUE_FULL
 from tests.goldens.conftest import Golden
 from tests.router.happenings import run
-from tests.router.test_status import answer, ask, busy, cached, new, replica, status, text
+from tests.router.observing.test_status import answer, ask, busy, cached, new, replica, status, text
 
 
 def between_two_readings() -> str:

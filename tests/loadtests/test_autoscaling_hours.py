@@ -7,7 +7,7 @@ import pytest
 from loadtests.autoscaling import ONE, SLOW, Case, play
 from loadtests.scaled_world import ScaledModel, Score, SimulatedTables
 from serving.control.commands import FindCapacity
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from tests.seeds import some
 
 HOURS_MOST = 1.5

@@ -39,8 +39,8 @@ from loadtests.processes import tree_us
 from loadtests.record import CLOSED, NO_ANSWER, Record
 from loadtests.report import IN_TIME, LATE
 from loadtests.variants_scores import Figures, Told
-from router.explain.main import explain
-from serving.simulation.patterns import RateStep
+from router.verbs.explain.main import explain
+from serving.simulation.traffic.patterns import RateStep
 from tests.loadtests.patience import patient
 
 pytestmark = [pytest.mark.live, pytest.mark.in_turn(2)]

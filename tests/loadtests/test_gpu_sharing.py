@@ -10,8 +10,8 @@ import pytest
 from loadtests.gateway import ROOT
 from serving.profile.curve import Point, Profile
 from serving.profile.device import device_kind
-from serving.profile.store import ProfileStore
-from serving.slice_specs import Share, SliceSpec
+from serving.profile.files.store import ProfileStore
+from serving.values.slice_specs import Share, SliceSpec
 from tests.loadtests.patience import PATIENT_MS
 
 KIND = device_kind(SliceSpec("", ()))

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtests.hindsight import Estimate, Padded, estimates, fit_tokens, judge, replay
-from serving.policy.latency import ENOUGH, START
+from serving.policy.estimates.latency import ENOUGH, START
 from serving.profile.curve import Point, Profile
 
 SIZES = (64, 128)

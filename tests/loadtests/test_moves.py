@@ -12,7 +12,7 @@ from loadtests.changes import DONE, GIVEN_UP, SCENARIOS, Move, Scenario
 from loadtests.living import Living
 from loadtests.losses import DOWN, GOOD, LATE, LOST, REFUSAL, ending, judge
 from loadtests.record import CLOSED, NO_ANSWER, REFUSED, Record
-from serving.vocabulary import ALL_OUTCOMES, Kind
+from serving.values.vocabulary import ALL_OUTCOMES, Kind
 
 OF = {scenario.name: scenario for scenario in SCENARIOS}
 SHARE, KILLED = OF["share change"], OF["gateway killed"]

@@ -17,7 +17,7 @@ from loadtests.gateway import free_ports
 from loadtests.pace import FineAlarm
 from loadtests.record import CLOSED, NO_ANSWER, NO_CONNECTION, NO_TIME, REFUSED, UNREADABLE, Record
 from loadtests.report import Promise, outcome_name, summarise
-from serving.simulation.patterns import RateStep, draw
+from serving.simulation.traffic.patterns import RateStep, draw
 from tests.loadtests.server import PATIENCE_S, SLOW_S, request, serving, until
 
 pytestmark = pytest.mark.live

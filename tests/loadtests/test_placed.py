@@ -12,7 +12,7 @@ from loadtests.placed import EACH, PLAN, Placed, Round, figures, naive_placement
 from loadtests.report import Series, Summary
 from router.settings import load_settings
 from serving.profile.device import device_kind
-from serving.slice_specs import SliceSpec
+from serving.values.slice_specs import SliceSpec
 from tests.loadtests.patience import patient
 
 RATES = {"digits": 100.0, "minilm": 10.0}

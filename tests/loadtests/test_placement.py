@@ -6,9 +6,9 @@ import pytest
 
 from loadtests import fleets, placement
 from loadtests.placement import Line, Result, measure, row
-from serving.policy.placement.bound import lower_bound
-from serving.policy.placement.problem import Demand, Option, PlacementProblem
-from serving.slice_specs import Share
+from serving.policy.placement.solvers.bound import lower_bound
+from serving.policy.placement.terms.problem import Demand, Option, PlacementProblem
+from serving.values.slice_specs import Share
 
 PROFILE = """Mig instance,Batch size,Workload Number,Throughput,Latency
 1,1,1,50.0,0.02

@@ -5,7 +5,7 @@ import pytest
 from loadtests.simulation_cost import decisions
 from loadtests.slices_cost import cost
 from loadtests.virtual_world import World
-from serving.specs import BatchingSpec
+from serving.values.specs import BatchingSpec
 
 COUNTED, RATE = 1000, 200.0
 

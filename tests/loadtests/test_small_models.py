@@ -7,7 +7,7 @@ import numpy as np
 from loadtests.small_models import INPUTS, write_models
 from router.settings import load_model
 from serving.worker.backends.python import PythonBackend
-from serving.worker.orders import LoadOrder
+from serving.worker.frames.orders import LoadOrder
 
 
 def test_each_has_weights_of_its_own_and_of_the_size_that_was_asked_for(tmp_path: Path) -> None:

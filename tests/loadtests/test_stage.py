@@ -17,10 +17,10 @@ from loadtests.tenant_flood import Run, Treated, promises
 from router.settings import load_model
 from serving.ports import Call
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
-from serving.specs import BatchingSpec, Limits, ServedModel
-from serving.tensor import Tensor
-from serving.vocabulary import COMPLETED
+from serving.profile.derived.latency import Latency
+from serving.values.specs import BatchingSpec, Limits, ServedModel
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED
 
 pytestmark = pytest.mark.live
 

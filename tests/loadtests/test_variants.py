@@ -31,8 +31,8 @@ from loadtests.variants_scores import (
 )
 from loadtests.variants_subjects import Digits, Summaries, accuracies, capacity, keeping
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
-from serving.simulation.patterns import read_steps
+from serving.profile.derived.latency import Latency
+from serving.simulation.traffic.patterns import read_steps
 from tests.loadtests.patience import patient
 
 KNOWN = Known(

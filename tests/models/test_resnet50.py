@@ -9,7 +9,7 @@ import torch
 from router.settings import load_model
 from serving.worker.backends.python import PythonBackend
 from serving.worker.device.running import TensorModel
-from serving.worker.orders import LoadOrder
+from serving.worker.frames.orders import LoadOrder
 from tests.models.samples import MODELS, SampleModel, code, loaded, variants
 
 pytestmark = pytest.mark.slow  # each draws 100 MB of weights

@@ -8,8 +8,8 @@ import pytest
 from serving.planning import deciding
 from serving.planning.deciding import DecisionTerms, decide, missed, solve_here, tighten
 from serving.planning.predicting import Foretold, Prediction, predict
-from serving.policy.placement.check import faults
-from serving.policy.placement.problem import Parts
+from serving.policy.placement.terms.check import faults
+from serving.policy.placement.terms.problem import Parts
 from serving.policy.transition.steps import Transition
 from tests.planning.worlds import on_one, question, resident, slot
 

@@ -18,10 +18,10 @@ from serving.planning.parts import (
     cut,
     placed,
 )
-from serving.policy.placement.geometry import known_geometry
-from serving.policy.placement.plan import Placement, Slot
-from serving.policy.placement.problem import Instances
-from serving.slice_specs import Share
+from serving.policy.placement.terms.geometry import known_geometry
+from serving.policy.placement.terms.plan import Placement, Slot
+from serving.policy.placement.terms.problem import Instances
+from serving.values.slice_specs import Share
 from tests.planning.worlds import on_each, on_one, option, question, resident, slot
 from tests.seeds import drawn
 

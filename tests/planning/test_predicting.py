@@ -7,21 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from router.place.asked import ask
-from router.place.rates import RunningGateway
-from router.simulate.cases import SimulatedDeployment, cases
-from router.simulate.runs import Conditions, play
-from router.simulate.traffic import DrawnTraffic, Shape, read_loads
+from router.verbs.place.question.asked import ask
+from router.verbs.place.question.rates import RunningGateway
+from router.verbs.simulate.cases import SimulatedDeployment, cases
+from router.verbs.simulate.runs import Conditions, play
+from router.verbs.simulate.traffic import DrawnTraffic, Shape, read_loads
 from serving.planning.predicting import PHYSICS, Foretold, Prediction, predict
 from serving.planning.task import AskedRate, PlanningTask
-from serving.policy.placement.plan import Placement, Slot
-from serving.policy.placement.problem import Instances
-from serving.profile.corun import Tenant
-from serving.simulation.faults import Hazards
-from serving.simulation.traffic import constant
-from serving.slice_specs import Share
+from serving.policy.placement.terms.plan import Placement, Slot
+from serving.policy.placement.terms.problem import Instances
+from serving.profile.files.corun import Tenant
+from serving.simulation.devices.faults import Hazards
+from serving.simulation.traffic.traffic import constant
+from serving.values.slice_specs import Share
 from tests.planning.worlds import on_each, on_one, option, question, resident, slot
-from tests.router.place.deployments import GATEWAY, HOST, beside, deployment, four_cores
+from tests.router.verbs.place.deployments import GATEWAY, HOST, beside, deployment, four_cores
 
 OVERHEAD_MS = PHYSICS.overhead_us / 1000
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from serving.control.reconciling import START_TRIES
-from serving.control.replicas import SliceRecord, WorkerStatus
+from serving.control.state.replicas import SliceRecord, WorkerStatus
 from serving.planning.deciding import DecisionTerms
 from serving.planning.proposing import NOTHING_ASKED, NOTHING_LEFT, Proposal, lost_slices, propose
 from serving.planning.remaining import Outage, remaining
 from serving.planning.task import PlanningTask
-from serving.policy.placement.problem import Parts
-from serving.slice_specs import SliceSpec
+from serving.policy.placement.terms.problem import Parts
+from serving.values.slice_specs import SliceSpec
 from tests.planning.worlds import KIND, on_one, question, resident, slot
 
 TERMS = DecisionTerms(limit_s=1.0, seconds=2.0)

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from serving.planning.remaining import Outage, remaining
-from serving.policy.placement.geometry import H200_141
-from serving.policy.placement.problem import Instances, Parts, PlacementProblem
-from serving.slice_specs import Share
+from serving.policy.placement.terms.geometry import H200_141
+from serving.policy.placement.terms.problem import Instances, Parts, PlacementProblem
+from serving.values.slice_specs import Share
 from tests.planning.worlds import KIND, ONE, option, question
 
 TWO = Share("cores", 2.0)

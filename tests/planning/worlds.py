@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from serving.planning.task import AskedRate, PlanningTask
-from serving.policy.placement.plan import PlacedReplica, Placement, Slot
-from serving.policy.placement.problem import (
+from serving.policy.placement.terms.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -14,8 +14,8 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.slice_specs import Share
-from serving.specs import Limits, ServedModel
+from serving.values.slice_specs import Share
+from serving.values.specs import Limits, ServedModel
 from tests.builders import model_spec, served
 
 KIND = "cpu-test"

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from serving.policy.arbitration import decide, latest_starts
 from serving.policy.batching.interface import Choice
-from serving.vocabulary import NEVER_US
+from serving.values.vocabulary import NEVER_US
 from tests.policy.choices import changed
 
 NOW_US = 20

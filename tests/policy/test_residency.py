@@ -15,7 +15,7 @@ from loadtests.residency_play import (
     unequal_models,
     zipf_arrivals,
 )
-from serving.control.on_demand_model import LoadFigures
+from serving.control.on_demand.on_demand_model import LoadFigures
 from serving.policy.residency import (
     TURN_LOADS,
     TURN_US,

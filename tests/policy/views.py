@@ -7,7 +7,7 @@ from functools import cached_property
 from hypothesis import strategies as st
 
 from serving.policy.batching.interface import BatchingPolicy, LaneView, QueueView
-from serving.vocabulary import NEVER_US
+from serving.values.vocabulary import NEVER_US
 
 VARIANTS = ("a", "b")
 NOW_US = 20

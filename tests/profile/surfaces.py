@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from math import exp
 from pathlib import Path
 
-from serving.profile.surface import Place, Surface
+from serving.profile.derived.surface import Place, Surface
 
 AMOUNTS = (1.0, 2.0, 3.0, 4.0, 7.0)
 """Compute slices of an A100's MIG instances."""

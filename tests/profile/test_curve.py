@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.profile.curve import Curve, Point, Profile, fit, isotonic
-from serving.profile.latency import SMALLEST_SHARE, Latency
+from serving.profile.derived.latency import SMALLEST_SHARE, Latency
 
 NEAR = 1e-9
 levels = st.lists(st.integers(0, 9).map(float), min_size=1, max_size=7)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.profile.device import device_kind, gpu_kind
-from serving.slice_specs import SliceSpec
+from serving.values.slice_specs import SliceSpec
 
 cores = st.lists(st.integers(0, 64), max_size=4).map(tuple)
 

@@ -8,9 +8,9 @@ from statistics import median
 
 import pytest
 
-from serving.profile.fewshot import next_point, predict
-from serving.profile.knee import knee90, kneedle
-from serving.profile.surface import Place, Surface
+from serving.profile.derived.fewshot import next_point, predict
+from serving.profile.derived.knee import knee90, kneedle
+from serving.profile.derived.surface import Place, Surface
 from tests.profile.surfaces import AMOUNTS, Measured, generated, parvagpu, surface
 
 GOLDEN = {  # at 8 rows: first with 90 % of the largest throughput, Kneedle, most throughput per slice

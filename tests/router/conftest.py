@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from router.rpcs import RPC_SERVERS
+from router.grpc.servers import RPC_SERVERS
 from tests.router.rpc_edge import GRPCIO, Chosen
 
 

@@ -6,9 +6,9 @@ from typing import Any
 from tritonclient.grpc import service_pb2
 
 from serving.ports import Reply
-from serving.specs import TensorSpec
-from serving.tensor import Tensor
-from serving.vocabulary import COMPLETED
+from serving.values.specs import TensorSpec
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED
 from tests.router.fakes import served
 from tests.router.rpc_edge import Core
 

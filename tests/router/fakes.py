@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from router.telemetry import Telemetry
-from serving.objectives import Needs
+from router.observing.telemetry import Telemetry
 from serving.ports import Call, Reply
-from serving.specs import (
+from serving.values.objectives import Needs
+from serving.values.specs import (
     DEFAULT_TENANT,
     ModelSpec,
     ParameterSpec,
@@ -20,8 +20,8 @@ from serving.specs import (
     TensorSpec,
     VariantSpec,
 )
-from serving.tensor import Tensor
-from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import CLIENT_GONE, COMPLETED, Outcome
 
 Deliver = Callable[[Reply], None]
 

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.telemetry import Telemetry
+from router.observing.telemetry import Telemetry
 from serving.ports import Reply
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Piece, Request
-from serving.specs import DEFAULT_TENANT
-from serving.vocabulary import COMPLETED, Outcome
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.specs import DEFAULT_TENANT
+from serving.values.vocabulary import COMPLETED, Outcome
 
 Key = tuple[str, frozenset[tuple[str, str]]]
 

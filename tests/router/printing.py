@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 
-from router.logs import lines_dropped, logging_to_output, say
+from router.logs.logs import lines_dropped, logging_to_output, say
 from router.settings.door.logs import LogSettings
 
 LINE = b"x" * 99 + b"\n"

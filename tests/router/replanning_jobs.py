@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from router.place.advising import Advice, AdviceTask
+from router.verbs.place.live.advising import Advice, AdviceTask
 
 SLICES = {"cpu-a": ["digits", "minilm"]}
 BODY = {

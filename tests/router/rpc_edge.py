@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 from tritonclient.grpc import service_pb2
 
-from router.bulk.pool import Bulk
-from router.regions.registry import open_registry
-from router.rpc import SERVICE
-from router.rpcs import RPC_SERVERS
+from router.grpc.rpc import SERVICE
+from router.grpc.servers import RPC_SERVERS
+from router.management.sharedmemory import shared_memory_methods
+from router.observing.telemetry import Telemetry
+from router.payloads.bulk.pool import Bulk
+from router.payloads.regions.registry import open_registry
 from router.settings.values.client_shm import ClientShm
-from router.sharedmemory import shared_memory_methods
-from router.telemetry import Telemetry
 from serving.ports import Call, Reply
-from serving.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
-from serving.vocabulary import CLIENT_GONE, COMPLETED, Outcome
+from serving.values.specs import DEFAULT_TENANT, Limits, ServedModel, TenantSpec
+from serving.values.vocabulary import CLIENT_GONE, COMPLETED, Outcome
 from tests.router.fakes import IDENTITY, SIMPLE, TENANTS, compute
-from tests.router.fastpath.wire import Doors
+from tests.router.http.fastpath.wire import Doors
 
 INFER = f"/{SERVICE}/ModelInfer"
 GRPCIO, NGH2 = "grpcio", "ngh2"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tritonclient.grpc.aio as triton_aio
 
-from router.tensors.elements import one_element
+from router.tensors.parts.elements import one_element
 from serving.ports import Call, Reply
-from serving.specs import ServedModel, TensorSpec
-from serving.tensor import Tensor
+from serving.values.specs import ServedModel, TensorSpec
+from serving.values.tensor import Tensor
 from tests.router.fakes import SIMPLE, FakeServing, compute
-from tests.router.fastpath.wire import LIMITS, Running, get, request
+from tests.router.http.fastpath.wire import LIMITS, Running, get, request
 from tests.router.rpc_edge import Core, completed, serve, simple_inputs
 
 ANSWERED = (

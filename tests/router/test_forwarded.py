@@ -9,9 +9,9 @@ import grpc
 import pytest
 
 from serving.ports import Call
-from serving.specs import ParameterSpec, ServedModel
+from serving.values.specs import ParameterSpec, ServedModel
 from tests.router.fakes import FakeServing
-from tests.router.fastpath.wire import LIMITS, Answer, Running, request
+from tests.router.http.fastpath.wire import LIMITS, Answer, Running, request
 from tests.router.rpc_edge import Core, error_of, serve, simple_request
 
 PARAMETERS = (

@@ -9,28 +9,28 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from router.explain.body import describe
-from router.explain.words import sentences
-from router.place.demands import demands
-from router.profiling.figures import scalings
-from router.profiling.show import ShowOptions, show
-from router.report.capacity import capacity
+from router.observing.telemetry import Telemetry
 from router.settings import Settings, load_settings
-from router.simulate.cases import SimulatedDeployment, cases
-from router.simulate.traffic import DrawnTraffic, OfferedLoad, Shape
-from router.telemetry import Telemetry
+from router.verbs.explain.body import describe
+from router.verbs.explain.words import sentences
+from router.verbs.place.question.demands import demands
+from router.verbs.profiling.figures import scalings
+from router.verbs.profiling.show import ShowOptions, show
+from router.verbs.report.capacity import capacity
+from router.verbs.simulate.cases import SimulatedDeployment, cases
+from router.verbs.simulate.traffic import DrawnTraffic, OfferedLoad, Shape
 from serving.planning.task import AskedRate
-from serving.policy.placement.problem import Parts, PlacementDevice, Pool
-from serving.profile.carrying import ProfiledCapacity, carried
+from serving.policy.placement.terms.problem import Parts, PlacementDevice, Pool
 from serving.profile.curve import Point, Profile
+from serving.profile.derived.carrying import ProfiledCapacity, carried
+from serving.profile.derived.latency import Latency
 from serving.profile.device import device_kind
-from serving.profile.latency import Latency
+from serving.profile.files.store import ProfileStore
 from serving.profile.profiles import ProfileSet
-from serving.profile.store import ProfileStore
-from serving.scheduler.replicas import Replica
+from serving.scheduler.models.variant_reasons import variant_reasons_of
 from serving.scheduler.scheduler import Scheduler
-from serving.scheduler.variant_reasons import variant_reasons_of
-from serving.slice_specs import SliceSpec
+from serving.scheduler.slices.replicas import Replica
+from serving.values.slice_specs import SliceSpec
 from tests.router.settings.samples import write_deployment
 from tests.seeds import drawn
 

@@ -3,15 +3,15 @@
 import grpc
 import pytest
 
-from router.explanation import failure_fields
-from router.rpc.calls import ending
-from serving.objectives import RateSpec
-from serving.policy.rate_limits import TenantRate
+from router.grpc.rpc.calls import ending
+from router.protocol.explanation import failure_fields
+from serving.policy.limits.rate_limits import TenantRate
 from serving.ports import Call, Reply
-from serving.runtime.rating import limit_lines, sentence_of
-from serving.vocabulary import RATE_LIMITED
+from serving.runtime.calls.rating import limit_lines, sentence_of
+from serving.values.objectives import RateSpec
+from serving.values.vocabulary import RATE_LIMITED
 from tests.router.fakes import SIMPLE
-from tests.router.fastpath.wire import Running, infer
+from tests.router.http.fastpath.wire import Running, infer
 
 
 def refusal() -> Reply:

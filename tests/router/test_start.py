@@ -7,7 +7,7 @@ HEAVY = {"matplotlib", "pandas", "scipy", "torch", "transformers"}
 
 
 def test_a_gateway_starts_without_what_only_planning_and_models_need() -> None:
-    listed = "import sys, router.serve; print(*{name.partition('.')[0] for name in sys.modules})"
+    listed = "import sys, router.startup.serve; print(*{name.partition('.')[0] for name in sys.modules})"
     ended = subprocess.run([sys.executable, "-c", listed], capture_output=True, text=True, check=True)
     assert "numpy" in ended.stdout.split()
     assert not HEAVY.intersection(ended.stdout.split())

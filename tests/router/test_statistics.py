@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tritonclient.utils import InferenceServerException
 
-from router.app import create_app
-from router.bulk.pool import Bulk
-from router.telemetry import Telemetry
+from router.http.app import create_app
+from router.observing.telemetry import Telemetry
+from router.payloads.bulk.pool import Bulk
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Piece
-from serving.specs import Limits
-from serving.vocabulary import BAD_INPUT, COMPLETED, OVERLOAD
+from serving.scheduler.waiting.requests import Piece
+from serving.values.specs import Limits
+from serving.values.vocabulary import BAD_INPUT, COMPLETED, OVERLOAD
 from tests.builders import model_spec, served
 from tests.router.fakes import FakeServing
 from tests.router.happenings import reply, request, run

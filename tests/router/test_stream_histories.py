@@ -16,11 +16,11 @@ import grpc
 import pytest
 
 from serving.ports import Reply
-from serving.specs import Limits
-from serving.vocabulary import MODEL_ERROR, WORKER_LOST, Outcome
+from serving.values.specs import Limits
+from serving.values.vocabulary import MODEL_ERROR, WORKER_LOST, Outcome
 from tests.router.decoupled import StreamingCore, is_final, repeat_request, value_of
+from tests.router.grpc.test_rpc_streams import CODES, open_stream
 from tests.router.rpc_edge import Edge, completed, serve, simple_request
-from tests.router.test_rpc_streams import CODES, open_stream
 from tests.seeds import parts
 
 pytestmark = pytest.mark.usefixtures("both_servers")

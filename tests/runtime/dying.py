@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from serving.runtime.supervisor import Supervisor
-from serving.slice_specs import SliceSpec
-from serving.worker.batches import BatchInput
+from serving.runtime.workers.supervisor import Supervisor
+from serving.values.slice_specs import SliceSpec
+from serving.worker.frames.batches import BatchInput
 from tests.runtime.recorder import Recorder, model_spec
 
 ROOT = Path(__file__).resolve().parents[2]

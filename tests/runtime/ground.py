@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Sequence
 
 from serving.ports import Call, Reply, Serving
-from serving.profile.latency import Latency
-from serving.runtime.gateway import Gateway
-from serving.specs import BatchingSpec, Limits, Parameters, ServedModel
-from serving.tensor import Tensor
-from serving.worker.batches import BatchInput, BatchOutput, BatchResult
+from serving.profile.derived.latency import Latency
+from serving.runtime.calls.gateway import Gateway
+from serving.values.specs import BatchingSpec, Limits, Parameters, ServedModel
+from serving.values.tensor import Tensor
+from serving.worker.frames.batches import BatchInput, BatchOutput, BatchResult
 from tests.builders import model_spec, profile, served
 from tests.runtime.house import Tally
 

@@ -15,17 +15,17 @@ from serving.cache.spec import CacheSpec
 from serving.control.control import Control
 from serving.ports import Call, Reply
 from serving.profile.device import device_kind
-from serving.profile.store import ProfileStore
-from serving.runtime.caching import CachedServing
+from serving.profile.files.store import ProfileStore
+from serving.runtime.caching.caching import CachedServing
+from serving.runtime.calls.gateway import Gateway
 from serving.runtime.fleet import Fleet
-from serving.runtime.gateway import Gateway
 from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Request
-from serving.slice_specs import SliceSpec
-from serving.specs import BatchingSpec, Limits, ServedModel
-from serving.tensor import Tensor
-from serving.vocabulary import COMPLETED, Outcome
+from serving.scheduler.waiting.requests import Request
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import BatchingSpec, Limits, ServedModel
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED, Outcome
 
 MODELS = Path(__file__).parents[2] / "models"
 POISONABLE = Path(__file__).parents[1] / "models" / "poisonable"

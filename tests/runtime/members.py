@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from serving.ports import Call, Reply
-from serving.runtime.clock import now_us
-from serving.specs import DEFAULT_TENANT, ServedModel, TenantSpec
-from serving.vocabulary import CLIENT_GONE, NO_REPLICA, Outcome
+from serving.runtime.clocks.clock import now_us
+from serving.values.specs import DEFAULT_TENANT, ServedModel, TenantSpec
+from serving.values.vocabulary import CLIENT_GONE, NO_REPLICA, Outcome
 from tests.selection.panels import NAMES, answer
 
 

@@ -3,11 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from serving.runtime.alarm import Alarm
-from serving.runtime.link import Link
-from serving.specs import ModelSpec, TensorSpec, VariantSpec
-from serving.worker.batches import BatchResult
-from serving.worker.orders import Loaded, MeasuredBatches
+from serving.runtime.clocks.alarm import Alarm
+from serving.runtime.workers.link import Link
+from serving.values.specs import ModelSpec, TensorSpec, VariantSpec
+from serving.worker.frames.batches import BatchResult
+from serving.worker.frames.orders import Loaded, MeasuredBatches
 
 PATIENCE_S = 30.0
 

@@ -9,10 +9,10 @@ import pytest
 from loadtests.redis_server import RedisServer
 from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.spec import RedisSpec
-from serving.runtime import redis_tier, redis_wire
-from serving.runtime.clock import now_us
-from serving.runtime.redis_tier import FaultOf, Found, RedisQuery, RedisTier
-from serving.tensor import Tensor
+from serving.runtime.caching import redis_tier, redis_wire
+from serving.runtime.caching.redis_tier import FaultOf, Found, RedisQuery, RedisTier
+from serving.runtime.clocks.clock import now_us
+from serving.values.tensor import Tensor
 from tests.runtime.house import until
 
 EPOCH_US = 1_800_000_000_000_000

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.objectives import Needs
 from serving.ports import Call
 from serving.recording import RECORD, RecordedFlow, Recording, read
-from serving.runtime import recorder as module
-from serving.runtime.arrival_files import ArrivalFiles, RecordBlock
-from serving.runtime.clock import now_us
-from serving.runtime.recorder import BLOCK_BYTES, RETRY_US, WAITING_BYTES_MAX, Recorder, _Writer
-from serving.specs import RecordingSpec
+from serving.runtime.clocks.clock import now_us
+from serving.runtime.files import recorder as module
+from serving.runtime.files.arrival_files import ArrivalFiles, RecordBlock
+from serving.runtime.files.recorder import BLOCK_BYTES, RETRY_US, WAITING_BYTES_MAX, Recorder, _Writer
+from serving.values.objectives import Needs
+from serving.values.specs import RecordingSpec
 from tests.builders import model_spec, served
 
 UNIX_US = 1_700_000_000_000_000

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from serving.ports import Call, Reply
-from serving.specs import Limits
-from serving.tensor import Tensor
-from serving.vocabulary import (
+from serving.values.specs import Limits
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_RUNNING,

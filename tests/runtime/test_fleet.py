@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.objectives import Needs
 from serving.policy.batching.catalogue import POLICIES
 from serving.ports import Call, Reply
 from serving.profile.device import device_kind
-from serving.profile.store import ProfileStore
-from serving.specs import BatchingSpec
-from serving.tensor import Tensor
-from serving.vocabulary import (
+from serving.profile.files.store import ProfileStore
+from serving.values.objectives import Needs
+from serving.values.specs import BatchingSpec
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_QUEUED,

@@ -10,15 +10,15 @@ import pytest
 
 from serving.control.commands import Command, FindCapacity, Look
 from serving.control.control import Control
-from serving.objectives import ReplicaSpec
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport
-from serving.policy.scaling.task import ScalingPlan
-from serving.profile.store import ProfileStore
+from serving.policy.scaling.slow.task import ScalingPlan
+from serving.profile.files.store import ProfileStore
 from serving.runtime.fleet import Fleet
-from serving.slice_specs import SliceSpec
-from serving.specs import Limits
-from serving.vocabulary import COMPLETED
+from serving.values.objectives import ReplicaSpec
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import Limits
+from serving.values.vocabulary import COMPLETED
 from tests.builders import KIND, served
 from tests.runtime.ground import MODEL, Ground, turn
 from tests.runtime.house import house

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from serving.control.replicas import ReplicaRecord
-from serving.policy.freshness import BATCHES, Freshness
-from serving.vocabulary import COMPLETED
+from serving.control.state.replicas import ReplicaRecord
+from serving.policy.estimates.freshness import BATCHES, Freshness
+from serving.values.vocabulary import COMPLETED
 from tests.runtime.house import House, house, undeclared
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from serving.runtime import job
-from serving.runtime.clock import now_us
+from serving.runtime.clocks.clock import now_us
 from serving.runtime.job import NICENESS, JobError, run, run_blocking
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

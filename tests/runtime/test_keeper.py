@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.runtime.supervisor import Supervisor
-from serving.slice_specs import SliceSpec, WorkersSpec
-from serving.specs import ModelSpec
-from serving.worker.batches import BatchInput
-from serving.worker.confined import OOM_SCORE
-from serving.worker.tree import children, descendants, held_bytes
+from serving.runtime.workers.supervisor import Supervisor
+from serving.values.slice_specs import SliceSpec, WorkersSpec
+from serving.values.specs import ModelSpec
+from serving.worker.frames.batches import BatchInput
+from serving.worker.process.confined import OOM_SCORE
+from serving.worker.process.tree import children, descendants, held_bytes
 from tests.runtime.dying import dying_gateway
 from tests.runtime.recorder import PATIENCE_S, Recorder, be_patient, model_spec, write_model
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from serving.runtime.clock import now_us
-from serving.runtime.payloads import output_us
+from serving.runtime.calls.payloads import output_us
+from serving.runtime.clocks.clock import now_us
 from serving.scheduler.commands import RunBatch
-from serving.worker.batches import BatchResult
+from serving.worker.frames.batches import BatchResult
 from tests.runtime.ground import MODEL, Ground, turn
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from loadtests.redis_server import RedisServer, redis_server
 from serving.cache.spec import RedisSpec
-from serving.runtime.redis_tier import RedisTier
+from serving.runtime.caching.redis_tier import RedisTier
 from tests.runtime.house import until
 from tests.runtime.redis_tiers import (
     EPOCH_US,

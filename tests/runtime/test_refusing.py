@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.ports import Call, Reply
-from serving.runtime.payloads import Pending, keep_parts
+from serving.runtime.calls.payloads import Pending, keep_parts
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Piece, Request
-from serving.specs import Guard, TensorSpec
-from serving.tensor import Tensor
-from serving.vocabulary import COMPLETED, MODEL_ERROR
-from serving.worker.batches import BatchOutput, BatchResult, RefusedRow
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.specs import Guard, TensorSpec
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED, MODEL_ERROR
+from serving.worker.frames.batches import BatchOutput, BatchResult, RefusedRow
 from tests.builders import model_spec, served
 
 SPEC = replace(model_spec("m"), outputs=(TensorSpec("Y", "INT8", (-1, 1), Guard(most=9)),))

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from serving.ports import Call, Reply
-from serving.specs import BatchingSpec, Guard, TensorSpec
-from serving.tensor import Tensor
-from serving.vocabulary import CLIENT_GONE, COMPLETED, MODEL_ERROR
-from serving.worker.batches import BatchOutput, BatchResult, RefusedRow
+from serving.values.specs import BatchingSpec, Guard, TensorSpec
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import CLIENT_GONE, COMPLETED, MODEL_ERROR
+from serving.worker.frames.batches import BatchOutput, BatchResult, RefusedRow
 from tests.builders import model_spec, served
 from tests.runtime.ground import Ground, turn
 

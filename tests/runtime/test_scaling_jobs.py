@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from serving.control.commands import FindCapacity
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.task import ScalingPlan, ScalingTask
+from serving.policy.scaling.carried.capacity import Capacity
+from serving.policy.scaling.slow.task import ScalingPlan, ScalingTask
 from serving.runtime import scaling
-from serving.runtime.capacity_file import CapacityFile
+from serving.runtime.files.capacity_file import CapacityFile
 from serving.runtime.job import LEAST_URGENT, Work
 from serving.runtime.scaling import ScalingJobs
 from tests.builders import profile, served

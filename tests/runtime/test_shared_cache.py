@@ -15,10 +15,10 @@ from loadtests.redis_server import RedisServer, redis_server
 from serving.cache.keys import question_key
 from serving.cache.spec import CacheSpec, RedisSpec
 from serving.ports import Call, Reply
-from serving.runtime.caching import CachedServing
-from serving.runtime.redis_tier import RedisTier
-from serving.specs import BatchingSpec
-from serving.vocabulary import CLIENT_GONE, COMPLETED, DEADLINE_QUEUED
+from serving.runtime.caching.caching import CachedServing
+from serving.runtime.caching.redis_tier import RedisTier
+from serving.values.specs import BatchingSpec
+from serving.values.vocabulary import CLIENT_GONE, COMPLETED, DEADLINE_QUEUED
 from tests.runtime.house import House, house, sums, until
 from tests.runtime.redis_tiers import EPOCH_US, away_after, running
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from serving.control.commands import FindCapacity
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.profile.curve import Profile
-from serving.profile.store import LOCAL, ProfileStore
-from serving.runtime.capacity_file import NAME, CapacityFile
-from serving.slice_specs import Share
+from serving.profile.files.store import LOCAL, ProfileStore
+from serving.runtime.files.capacity_file import NAME, CapacityFile
+from serving.values.slice_specs import Share
 from tests.builders import profile, served
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.in_turn(2)]

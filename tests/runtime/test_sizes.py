@@ -5,13 +5,13 @@ from collections.abc import Sequence
 
 from serving.ports import Call
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
-from serving.runtime.batch_lanes import PLACES
-from serving.runtime.gateway import Gateway
+from serving.profile.derived.latency import Latency
+from serving.runtime.calls.batch_lanes import PLACES
+from serving.runtime.calls.gateway import Gateway
 from serving.scheduler.commands import RunBatch
-from serving.specs import BatchingSpec, Limits, Parameters
-from serving.tensor import Tensor
-from serving.worker.batches import BatchInput, BatchOutput, BatchResult
+from serving.values.specs import BatchingSpec, Limits, Parameters
+from serving.values.tensor import Tensor
+from serving.worker.frames.batches import BatchInput, BatchOutput, BatchResult
 from tests.builders import KIND, model_spec, served
 from tests.runtime.house import Tally
 

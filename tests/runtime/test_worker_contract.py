@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 
 from serving.profile.curve import Point, Profile
-from serving.profile.store import ProfileStore
-from serving.runtime.clock import now_us
-from serving.runtime.link import Link
-from serving.runtime.supervisor import Supervisor
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import ModelSpec
-from serving.worker.batches import BatchInput
-from serving.worker.orders import MeasureOrder
-from serving.worker.wire import INLINE_BYTES_MAX
+from serving.profile.files.store import ProfileStore
+from serving.runtime.clocks.clock import now_us
+from serving.runtime.workers.link import Link
+from serving.runtime.workers.supervisor import Supervisor
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import ModelSpec
+from serving.worker.frames.batches import BatchInput
+from serving.worker.frames.orders import MeasureOrder
+from serving.worker.frames.wire import INLINE_BYTES_MAX
 from tests.runtime.recorder import PATIENCE_S, Recorder, be_patient, model_spec, write_model
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -49,7 +49,7 @@ class Worker:
 async def worker(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Worker]:
-    monkeypatch.setattr("serving.runtime.supervisor.KILLED_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("serving.runtime.workers.supervisor.KILLED_WAIT_S", PATIENCE_S)
     heard, store = Recorder(), ProfileStore(tmp_path / "profiles")
     points = Point(0, 1, 2000, 2000, 1), Point(0, 8, 4000, 4000, 1)
     store.write(Profile("m", "only", KIND, points, share=SHARE))

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from serving.policy.scaling.interface import LoadReport
-from serving.scheduler.requests import Request
-from serving.vocabulary import (
+from serving.scheduler.waiting.requests import Request
+from serving.values.vocabulary import (
     BAD_INPUT,
     CLIENT_GONE,
     COMPLETED,

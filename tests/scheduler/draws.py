@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE
 from serving.policy.batching.catalogue import POLICIES
-from serving.specs import DEFAULT_TENANT, BatchingSpec, TenantSpec
+from serving.values.objectives import BALANCED, CHEAPEST, MOST_ACCURATE
+from serving.values.specs import DEFAULT_TENANT, BatchingSpec, TenantSpec
 from tests.scheduler.values import RUNGS
 
 MODELS = ("m", "n", "o")

@@ -8,15 +8,15 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from math import ceil
 
-from serving.policy.latency import TRY_US
-from serving.policy.suspicion import suspect_us
+from serving.policy.estimates.latency import TRY_US
+from serving.policy.estimates.suspicion import suspect_us
 from serving.scheduler.cold import MISS_EVERY_US
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.endings import RETRIES
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Piece, Request
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import (
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.specs import Limits, ServedModel
+from serving.values.vocabulary import (
     DEADLINE_UNREACHABLE,
     DRAINING,
     NEVER_US,

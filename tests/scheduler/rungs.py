@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
 from loadtests.virtual_world import Run, VirtualModel, World
-from serving.objectives import MOST_ACCURATE, Needs
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
+from serving.profile.derived.latency import Latency
 from serving.scheduler.commands import Answer, RunBatch
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.simulation.arrivals import Arrival
-from serving.specs import BatchingSpec, Limits, ServedModel
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.waiting.requests import Request
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.objectives import MOST_ACCURATE, Needs
+from serving.values.specs import BatchingSpec, Limits, ServedModel
 from tests.builders import KIND, graded
 
 ACCURACY = {"best": 0.9, "good": 0.8, "fast": 0.6}

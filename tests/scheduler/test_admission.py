@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtests.virtual_world import Run, World
-from serving.policy.admission import FlowDemand, allot
-from serving.policy.latency import TRY_US
+from serving.policy.estimates.latency import TRY_US
+from serving.policy.limits.admission import FlowDemand, allot
 from serving.scheduler.admission import RESTART_US, RETRY_US_MIN
 from serving.scheduler.commands import Answer, RunBatch
-from serving.scheduler.models import TenantFlow
+from serving.scheduler.models.models import TenantFlow
 from serving.scheduler.scheduler import Scheduler
-from serving.simulation.arrivals import Arrival
-from serving.specs import DEFAULT_TENANT, BatchingSpec, Limits, TenantSpec
-from serving.vocabulary import (
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.specs import DEFAULT_TENANT, BatchingSpec, Limits, TenantSpec
+from serving.values.vocabulary import (
     COMPLETED,
     DEADLINE_UNREACHABLE,
     DRAINING,

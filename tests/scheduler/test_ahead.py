@@ -3,10 +3,10 @@
 import pytest
 
 from serving.scheduler.commands import Answer, ReplaceWorker, RunBatch, Suspect
-from serving.scheduler.replicas import LEAD_US_MAX, LEAD_US_MIN
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import CLIENT_GONE, COMPLETED, DEADLINE_RUNNING, NEVER_US, WORKER_LOST
+from serving.scheduler.slices.replicas import LEAD_US_MAX, LEAD_US_MIN
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import CLIENT_GONE, COMPLETED, DEADLINE_RUNNING, NEVER_US, WORKER_LOST
 from tests.scheduler.values import (
     only,
     outcomes,

@@ -4,7 +4,7 @@ import pytest
 
 from serving.scheduler.commands import Command, RunBatch
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
+from serving.values.specs import BatchingSpec, Limits
 from tests.scheduler.values import only, replica_of, request_of, rows_of, send, served_model, started
 
 WAITING = BatchingSpec("slo", guard_us=0, mode="consolidate")

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request, wants_of
-from serving.specs import Limits
-from serving.vocabulary import NEVER_US
+from serving.profile.derived.latency import Latency
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.waiting.requests import Request, wants_of
+from serving.values.specs import Limits
+from serving.values.vocabulary import NEVER_US
 from tests.builders import KIND
 from tests.scheduler.draws import (
     AIMD,

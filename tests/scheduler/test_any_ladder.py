@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import pytest
 
 from loadtests.virtual_world import Run, VirtualModel, VirtualVariant, World, offer
-from serving.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Needs
 from serving.scheduler.commands import RunBatch
-from serving.simulation.device import Physics
-from serving.specs import BatchingSpec
-from serving.vocabulary import Downgrade
+from serving.simulation.devices.device import Physics
+from serving.values.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Needs
+from serving.values.specs import BatchingSpec
+from serving.values.vocabulary import Downgrade
 from tests.seeds import some
 
 SEEDS = range(24)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from serving.scheduler.commands import Answer, Command, RunBatch
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.sequences import SequenceSpec, SequenceStep, StateSpec
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import (
+from serving.scheduler.waiting.requests import Request
+from serving.values.sequences import SequenceSpec, SequenceStep, StateSpec
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import (
     BAD_INPUT,
     COMPLETED,
     MODEL_ERROR,

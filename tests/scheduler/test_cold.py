@@ -5,10 +5,10 @@ import pytest
 
 from serving.scheduler.cold import MISS_EVERY_US
 from serving.scheduler.commands import Answer, Miss, RunBatch
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import (
+from serving.scheduler.waiting.requests import Request
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import (
     COMPLETED,
     DEADLINE_QUEUED,
     DEADLINE_UNMET,

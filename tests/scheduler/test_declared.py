@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.freshness import BATCHES
-from serving.policy.suspicion import suspect_us
+from serving.policy.estimates.freshness import BATCHES
+from serving.policy.estimates.suspicion import suspect_us
 from serving.scheduler.commands import Answer, ReplaceWorker, RunBatch, Suspect
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import (
+from serving.scheduler.waiting.requests import Request
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import (
     COMPLETED,
     DEADLINE_UNMET,
     DEADLINE_UNREACHABLE,

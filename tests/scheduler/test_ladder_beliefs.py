@@ -1,10 +1,10 @@
 """What the ladder believes of variants that have not run for long, and of who may come."""
 
-from serving.policy.freshness import COLD_US
-from serving.policy.latency import TRY_US
-from serving.policy.selection import RISK
-from serving.scheduler.ladders import learn
+from serving.policy.estimates.freshness import COLD_US
+from serving.policy.estimates.latency import TRY_US
+from serving.policy.variants.selection import RISK
 from serving.scheduler.scheduler import Scheduler
+from serving.scheduler.slices.ladders import learn
 from tests.scheduler.rungs import ask, ladder_on, laddered
 from tests.scheduler.values import send
 

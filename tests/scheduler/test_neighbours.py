@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from serving.policy.freshness import BATCHES, Freshness
-from serving.policy.latency import ALONE, BESIDE, ENOUGH
+from serving.policy.estimates.freshness import BATCHES, Freshness
+from serving.policy.estimates.latency import ALONE, BESIDE, ENOUGH
 from serving.scheduler.commands import Command, FlagProfile, RunBatch, Suspect
-from serving.scheduler.replicas import Replica
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import DEADLINE_UNREACHABLE
+from serving.scheduler.slices.replicas import Replica
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import DEADLINE_UNREACHABLE
 from tests.scheduler.values import only, outcomes, replica_of, request_of, send, served_model
 
 ROW_US = 100_000

@@ -7,7 +7,7 @@ import pytest
 from serving.policy.batching.slo import Slo
 from serving.scheduler.commands import Answer
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits, SizeHint
+from serving.values.specs import BatchingSpec, Limits, SizeHint
 from tests.scheduler.values import only, replica_of, request_of, served_model
 
 SLO_US = 50_000

@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from serving.objectives import Objective
 from serving.scheduler.commands import RunBatch
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import COMPLETED, NEVER_US
+from serving.scheduler.waiting.requests import Request
+from serving.values.objectives import Objective
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import COMPLETED, NEVER_US
 from tests.scheduler.values import only, outcomes, replica_of, request_of, scheduler_on, send, served_model
 
 

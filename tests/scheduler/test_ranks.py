@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from serving.scheduler.commands import Answer, Command, RunBatch
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Priorities
-from serving.vocabulary import COMPLETED, NEVER_US
+from serving.scheduler.waiting.requests import Request
+from serving.values.specs import BatchingSpec, Priorities
+from serving.values.vocabulary import COMPLETED, NEVER_US
 from tests.scheduler.values import request_of, scheduler_on, served_model
 
 ROW_US, SLO_US, FRESH_US, END_US = 1000, 100_000, 1_500_000, 4_000_000

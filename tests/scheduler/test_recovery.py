@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from serving.policy.isolation import FAILURES_MAX
 from serving.scheduler.commands import Answer, RunBatch
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import (
+from serving.scheduler.waiting.requests import Request
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_QUEUED,

@@ -3,11 +3,11 @@
 import pytest
 
 from loadtests.virtual_world import Run, World, offer
-from serving.policy.latency import TRY_US
+from serving.policy.estimates.latency import TRY_US
 from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.device import BatchTimes
-from serving.specs import BatchingSpec
-from serving.vocabulary import COMPLETED
+from serving.simulation.devices.device import BatchTimes
+from serving.values.specs import BatchingSpec
+from serving.values.vocabulary import COMPLETED
 
 pytestmark = [pytest.mark.slow, pytest.mark.in_turn(2)]
 RATE = 100

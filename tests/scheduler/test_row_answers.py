@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.scheduler.commands import ReplaceWorker, RunBatch
-from serving.specs import Limits
-from serving.vocabulary import CLIENT_GONE, COMPLETED, MODEL_ERROR, WORKER_LOST, Outcome
+from serving.values.specs import Limits
+from serving.values.vocabulary import CLIENT_GONE, COMPLETED, MODEL_ERROR, WORKER_LOST, Outcome
 from tests.scheduler.values import only, outcomes, request_of, rows_of, scheduler_on, send
 
 STALL_US = 1_000

@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
-from serving.policy.latency import TRY_US
-from serving.policy.memory import SMALL_BYTES
+from serving.policy.estimates.latency import TRY_US
+from serving.policy.limits.memory import SMALL_BYTES
 from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import (
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_QUEUED,

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from serving.scheduler.commands import Answer, Command, RunBatch
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.sequences import SequenceSpec, SequenceStep, StateSpec
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import (
+from serving.scheduler.waiting.requests import Request
+from serving.values.sequences import SequenceSpec, SequenceStep, StateSpec
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import (
     BAD_INPUT,
     CLIENT_GONE,
     COMPLETED,

@@ -2,11 +2,11 @@
 
 from math import ceil
 
-from serving.policy.suspicion import LAG_US
+from serving.policy.estimates.suspicion import LAG_US
 from serving.scheduler.commands import Answer, ReplaceWorker, RunBatch, Suspect
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits
-from serving.vocabulary import DEADLINE_UNMET, WORKER_LOST
+from serving.values.specs import BatchingSpec, Limits
+from serving.values.vocabulary import DEADLINE_UNMET, WORKER_LOST
 from tests.scheduler.values import (
     only,
     outcomes,

@@ -3,8 +3,8 @@
 import pytest
 
 from serving.scheduler.commands import RunBatch
-from serving.specs import BatchingSpec
-from serving.vocabulary import CLIENT_GONE, DEADLINE_UNMET, NEVER_US
+from serving.values.specs import BatchingSpec
+from serving.values.vocabulary import CLIENT_GONE, DEADLINE_UNMET, NEVER_US
 from tests.scheduler.values import (
     only,
     outcomes,

@@ -4,15 +4,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from serving.objectives import ReplicaSpec
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
+from serving.profile.derived.latency import Latency
 from serving.scheduler.commands import Answer, Command, RunBatch
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import BatchingSpec, Limits, ServedModel
-from serving.vocabulary import NEVER_US, Outcome
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.waiting.requests import Request
+from serving.values.objectives import ReplicaSpec
+from serving.values.specs import BatchingSpec, Limits, ServedModel
+from serving.values.vocabulary import NEVER_US, Outcome
 from tests.builders import KIND, model_spec, served
 
 ACCURACY = {"a": 0.9, "b": 0.8, "c": 0.7}

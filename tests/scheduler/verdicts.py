@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 
 from serving.scheduler.commands import Answer, Command, Miss, RunBatch
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Piece, Request
 from serving.scheduler.scheduler import Scheduler
-from serving.specs import Limits, ServedModel, TenantSpec
-from serving.vocabulary import (
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.waiting.requests import Piece, Request
+from serving.values.specs import Limits, ServedModel, TenantSpec
+from serving.values.vocabulary import (
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
     DEADLINE_UNMET,

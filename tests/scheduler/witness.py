@@ -5,10 +5,10 @@ import pytest
 from serving.policy.isolation import FAILURES_MAX
 from serving.scheduler.commands import Answer, Miss, ReplaceWorker, Suspect
 from serving.scheduler.endings import RETRIES
-from serving.scheduler.replicas import Replica
-from serving.scheduler.requests import Request
-from serving.specs import ServedModel
-from serving.vocabulary import (
+from serving.scheduler.slices.replicas import Replica
+from serving.scheduler.waiting.requests import Request
+from serving.values.specs import ServedModel
+from serving.values.vocabulary import (
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_UNREACHABLE,

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
-from serving.objectives import SelectionSpec
 from serving.ports import Call, Reply
-from serving.specs import ModelSpec, ServedModel, TensorSpec, Validation, VariantSpec
-from serving.tensor import Tensor
-from serving.vocabulary import COMPLETED
+from serving.values.objectives import SelectionSpec
+from serving.values.specs import ModelSpec, ServedModel, TensorSpec, Validation, VariantSpec
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED
 
 NAMES = ("a", "b", "c")
 ACCURACY = {"a": 0.9, "b": 0.8, "c": 0.7}

@@ -17,8 +17,8 @@ from serving.ports import Call, Reply
 from serving.selection.commands import AskMember, CancelMember, Command, DeliverReply, WakeAt
 from serving.selection.feedback import Feedback, FeedbackError
 from serving.selection.selection import Chance, Selection
-from serving.specs import ServedModel
-from serving.vocabulary import (
+from serving.values.specs import ServedModel
+from serving.values.vocabulary import (
     ALL_OUTCOMES,
     CLIENT_GONE,
     COMPLETED,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from serving.runtime.selecting import name_answer
+from serving.runtime.calls.selecting import name_answer
 from serving.selection import feedback
 from serving.selection.feedback import AnsweredPoll, Feedback, FeedbackError, Queries
 

@@ -13,7 +13,7 @@
 from dataclasses import replace
 
 from loadtests.virtual_world import VirtualModel, World
-from serving.specs import BatchingSpec
+from serving.values.specs import BatchingSpec
 
 SLO = BatchingSpec("slo", guard_us=0)
 

@@ -25,14 +25,14 @@ from serving.control.commands import (
     Unroute,
     Withdraw,
 )
-from serving.control.desired import DesiredReplica, DesiredState
 from serving.control.reconciling import LOAD_TRIES, START_TRIES
-from serving.control.timeouts import HEALTHY_US
-from serving.simulation.controlled import ControlledSimulation
-from serving.simulation.planning import VirtualPlan
-from serving.simulation.virtual_workers import Happening
-from serving.slice_specs import SliceSpec
-from serving.vocabulary import NEVER_US
+from serving.control.state.desired import DesiredReplica, DesiredState
+from serving.control.state.timeouts import HEALTHY_US
+from serving.simulation.governed.controlled import ControlledSimulation
+from serving.simulation.governed.planning import VirtualPlan
+from serving.simulation.governed.virtual_workers import Happening
+from serving.values.slice_specs import SliceSpec
+from serving.values.vocabulary import NEVER_US
 
 Place = tuple[SliceSpec, str, str, str]
 """A slice (by the name that its planner gave), model, variant, revision."""

@@ -7,22 +7,22 @@ from random import Random
 from loadtests.virtual_moves import Listed
 from serving.control.commands import Command
 from serving.control.control import Control
-from serving.control.desired import DesiredReplica, DesiredSlice, DesiredState
+from serving.control.state.desired import DesiredReplica, DesiredSlice, DesiredState
 from serving.planning.solver import Solver
-from serving.policy.freshness import Freshness
-from serving.policy.placement.check import device_faults
-from serving.policy.placement.plan import PlacedReplica, Slot
-from serving.policy.placement.problem import Option, PlacementProblem
+from serving.policy.estimates.freshness import Freshness
+from serving.policy.placement.terms.check import device_faults
+from serving.policy.placement.terms.plan import PlacedReplica, Slot
+from serving.policy.placement.terms.problem import Option, PlacementProblem
 from serving.profile.curve import Point, Profile
-from serving.profile.sweep import REFINED_COUNT
+from serving.profile.sweeping.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
-from serving.simulation.arrivals import Arrival
-from serving.simulation.controlled import DataPlane
-from serving.simulation.planning import Facts, Planner, Stubborn
-from serving.simulation.virtual_workers import Weight, WorkerTerms
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import NO_REPLICA
+from serving.simulation.governed.controlled import DataPlane
+from serving.simulation.governed.planning import Facts, Planner, Stubborn
+from serving.simulation.governed.virtual_workers import Weight, WorkerTerms
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import Limits, ServedModel
+from serving.values.vocabulary import NO_REPLICA
 from tests.builders import KIND, model_spec, served
 from tests.policy.transition.fleets import fleet
 from tests.simulation.controlled_watch import Watch

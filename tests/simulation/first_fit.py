@@ -3,9 +3,9 @@
 from collections.abc import Collection
 from dataclasses import replace
 
-from serving.control.desired import DesiredReplica, DesiredSlice
-from serving.simulation.planning import NONE, Facts, VirtualPlan, plain_names
-from serving.slice_specs import SliceSpec
+from serving.control.state.desired import DesiredReplica, DesiredSlice
+from serving.simulation.governed.planning import NONE, Facts, VirtualPlan, plain_names
+from serving.values.slice_specs import SliceSpec
 
 
 class FirstFit:

@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterable
 from heapq import heappop, heappush
 
 from serving.control.commands import Command, RetireModel
-from serving.simulation.virtual_workers import Happening
-from serving.vocabulary import NEVER_US
+from serving.simulation.governed.virtual_workers import Happening
+from serving.values.vocabulary import NEVER_US
 
 DRAIN_US = 100_000
 
 
 class Quiet:
-    """A `serving.simulation.controlled.DataPlane`."""
+    """A `serving.simulation.governed.controlled.DataPlane`."""
 
     def __init__(self) -> None:
         self.wake_us = NEVER_US

@@ -12,11 +12,11 @@ import pytest
 from loadtests.virtual_world import Run, VirtualModel, World, offer
 from serving.policy.batching.catalogue import POLICIES
 from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.arrivals import Arrival
-from serving.simulation.device import Physics
-from serving.simulation.faults import Fault, draw_faults
-from serving.specs import BatchingSpec, TenantSpec
-from serving.vocabulary import COMPLETED, Kind
+from serving.simulation.devices.device import Physics
+from serving.simulation.devices.faults import Fault, draw_faults
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.specs import BatchingSpec, TenantSpec
+from serving.values.vocabulary import COMPLETED, Kind
 from tests.seeds import parts
 
 WORLDS = 3000

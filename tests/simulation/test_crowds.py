@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from loadtests.virtual_world import Run, World
-from serving.simulation.arrivals import Arrival
-from serving.simulation.patterns import POISSON_CV, due_times
-from serving.specs import BatchingSpec
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import POISSON_CV, due_times
+from serving.values.specs import BatchingSpec
 
 pytestmark = pytest.mark.in_turn(2)
 

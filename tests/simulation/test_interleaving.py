@@ -9,10 +9,10 @@ import pytest
 
 from loadtests.virtual_world import Run, VirtualModel, World, good_share, offer
 from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.arrivals import Arrival
-from serving.simulation.device import BatchTimes
-from serving.specs import TenantSpec
-from serving.vocabulary import COMPLETED
+from serving.simulation.devices.device import BatchTimes
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.specs import TenantSpec
+from serving.values.vocabulary import COMPLETED
 from tests.simulation.catalogue import (
     CAPACITIES,
     MIXED,

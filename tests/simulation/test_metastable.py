@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from loadtests.disturbed_policies import SecondBySecond
 from loadtests.virtual_world import World, offer
-from serving.disturbance import Disturbance, preempted, shared, slowed
-from serving.simulation.device import Physics
-from serving.specs import BatchingSpec
+from serving.simulation.devices.device import Physics
+from serving.values.disturbance import Disturbance, preempted, shared, slowed
+from serving.values.specs import BatchingSpec
 from tests.seeds import drawn, some
 
 pytestmark = pytest.mark.in_turn(2)

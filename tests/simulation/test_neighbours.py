@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from loadtests.virtual_world import World
-from serving.policy.freshness import Freshness
+from serving.policy.estimates.freshness import Freshness
 from serving.scheduler.commands import Command, FlagProfile, RunBatch
 from serving.scheduler.scheduler import Scheduler
-from serving.simulation.arrivals import Arrival
-from serving.simulation.device import NoisyDevice, Physics
+from serving.simulation.devices.device import NoisyDevice, Physics
 from serving.simulation.engine import Simulation
-from serving.simulation.patterns import POISSON_CV, RateStep, draw
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import POISSON_CV, RateStep, draw
 from tests.seeds import some
 from tests.simulation.catalogue import SETTLE_US, SLO
 

@@ -6,9 +6,9 @@ from functools import cache
 import pytest
 
 from loadtests.virtual_world import Run, World, offer
-from serving.simulation.arrivals import Arrival
 from serving.simulation.tally import Tally
-from serving.specs import BatchingSpec
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.specs import BatchingSpec
 from tests.simulation.catalogue import LATENCY_OF_BOUND, MEAN_BATCH_ERROR, SAMPLING_ERROR
 
 GREEDY = World(BatchingSpec("static"), slo_us=60_000_000, batch_max=256)  # whatever waits goes at once

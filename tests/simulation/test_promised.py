@@ -9,11 +9,11 @@ from math import ceil
 import pytest
 
 from loadtests.virtual_world import Run, VirtualModel, World, offer
-from serving.objectives import MOST_ACCURATE, Needs
 from serving.scheduler.commands import Answer
-from serving.simulation.arrivals import Arrival
-from serving.specs import BatchingSpec
-from serving.vocabulary import COMPLETED
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.objectives import MOST_ACCURATE, Needs
+from serving.values.specs import BatchingSpec
+from serving.values.vocabulary import COMPLETED
 
 SEEDS = 40
 REQUESTS = 300  # of a world

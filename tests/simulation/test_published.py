@@ -10,8 +10,8 @@ import pytest
 
 from loadtests.virtual_world import Run, World, good_share, offer
 from serving.scheduler.commands import Answer, RunBatch
-from serving.specs import BatchingSpec
-from serving.vocabulary import COMPLETED
+from serving.values.specs import BatchingSpec
+from serving.values.vocabulary import COMPLETED
 from tests.seeds import some
 from tests.simulation.catalogue import SETTLE_US, TOLERATED_BAD, WORLDS
 

@@ -12,13 +12,13 @@ from heapq import merge
 import pytest
 
 from loadtests.virtual_world import Run, VirtualModel, World, good_share, offer
-from serving.policy.batching.mark import tune
+from serving.policy.batching.published.mark import tune
 from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.arrivals import Arrival
-from serving.simulation.device import Physics
-from serving.simulation.faults import Fault
-from serving.specs import BatchingSpec
-from serving.vocabulary import COMPLETED
+from serving.simulation.devices.device import Physics
+from serving.simulation.devices.faults import Fault
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.specs import BatchingSpec
+from serving.values.vocabulary import COMPLETED
 from tests.policy.views import ReplicaSeen
 from tests.simulation.catalogue import SETTLE_US, SLO, TOLERATED_BAD, WORLDS
 

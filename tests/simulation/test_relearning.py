@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtests.virtual_world import Run, World, offer
-from serving.policy.latency import ENOUGH, WINDOW
+from serving.policy.estimates.latency import ENOUGH, WINDOW
 from serving.scheduler.commands import Answer, RunBatch
-from serving.scheduler.replicas import Replica
-from serving.simulation.device import BatchTimes
-from serving.vocabulary import COMPLETED, NEVER_US
+from serving.scheduler.slices.replicas import Replica
+from serving.simulation.devices.device import BatchTimes
+from serving.values.vocabulary import COMPLETED, NEVER_US
 from tests.scheduler.values import replica_of, served_model
 from tests.simulation.catalogue import (
     BATCHES_TO_FAST,

@@ -9,10 +9,10 @@ import pytest
 
 from loadtests.virtual_world import Run, VirtualModel, World, offer
 from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.arrivals import Arrival
-from serving.simulation.device import BatchTimes
-from serving.specs import BatchingSpec
-from serving.vocabulary import COMPLETED, Kind
+from serving.simulation.devices.device import BatchTimes
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.specs import BatchingSpec
+from serving.values.vocabulary import COMPLETED, Kind
 from tests.seeds import examples
 from tests.simulation.catalogue import SLO
 

@@ -17,11 +17,11 @@ from loadtests.scaled_world import (
     SimulatedTables,
 )
 from serving.control.commands import FindCapacity
-from serving.objectives import MOST_ACCURATE, Needs, ScalingSpec
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.guess import guess
-from serving.simulation.arrivals import Arrival
-from serving.simulation.patterns import RateStep, draw
+from serving.policy.scaling.carried.capacity import Capacity
+from serving.policy.scaling.carried.guess import guess
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import RateStep, draw
+from serving.values.objectives import MOST_ACCURATE, Needs, ScalingSpec
 
 MODEL = ScaledModel(load_us=3 * SECOND)
 WORLD = ScaledWorld((MODEL,), slices=8)

@@ -11,17 +11,17 @@ import pytest
 from loadtests.virtual_moves import Listed
 from serving.control.commands import FindCapacity
 from serving.control.control import Control
-from serving.control.rules import Rules
-from serving.objectives import ReplicaSpec, ScalingSpec
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.guess import guess
+from serving.control.state.rules import Rules
+from serving.policy.scaling.carried.capacity import Capacity
+from serving.policy.scaling.carried.guess import guess
 from serving.profile.curve import Point, Profile
-from serving.profile.sweep import REFINED_COUNT
+from serving.profile.sweeping.sweep import REFINED_COUNT
 from serving.scheduler.commands import Answer
-from serving.simulation.arrivals import Arrival
-from serving.simulation.planning import Stubborn
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import ServedModel
+from serving.simulation.governed.planning import Stubborn
+from serving.simulation.traffic.arrivals import Arrival
+from serving.values.objectives import ReplicaSpec, ScalingSpec
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import ServedModel
 from tests.builders import KIND, model_spec, served
 from tests.seeds import parts
 from tests.simulation.controlled_watch import COMMANDS_MAX, Watch

@@ -5,7 +5,7 @@ import pytest
 
 from loadtests.virtual_world import Run, VirtualModel, World, offer
 from serving.scheduler.commands import RunBatch
-from serving.specs import BatchingSpec
+from serving.values.specs import BatchingSpec
 
 SIZES = {16: 0.6, 64: 0.3, 256: 0.1}
 MODEL = VirtualModel(50_000)

@@ -7,11 +7,11 @@ from itertools import pairwise
 import pytest
 
 from serving.control.commands import FindCapacity
-from serving.objectives import Needs
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.profile.curve import Point, Profile
 from serving.simulation import tables
 from serving.simulation.tables import find_capacity, spread
+from serving.values.objectives import Needs
 from tests.builders import model_spec, served
 
 CVS = (1.0, 4.0)

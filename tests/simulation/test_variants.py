@@ -19,13 +19,13 @@ from loadtests.virtual_world import (
     offer,
     offer_steps,
 )
-from serving.objectives import CHEAPEST, Needs
 from serving.scheduler.commands import Answer, RunBatch
-from serving.simulation.arrivals import Arrival
-from serving.simulation.faults import Fault
-from serving.simulation.patterns import RateStep
-from serving.specs import BatchingSpec, TenantSpec
-from serving.vocabulary import COMPLETED
+from serving.simulation.devices.faults import Fault
+from serving.simulation.traffic.arrivals import Arrival
+from serving.simulation.traffic.patterns import RateStep
+from serving.values.objectives import CHEAPEST, Needs
+from serving.values.specs import BatchingSpec, TenantSpec
+from serving.values.vocabulary import COMPLETED
 from tests.seeds import drawn, some
 from tests.simulation.catalogue import SETTLED
 

@@ -3,9 +3,9 @@
 from heapq import heappop, heappush
 
 from serving.control.commands import LoadReplica
-from serving.control.on_demand_model import BESIDE_MAX, SLOW_US
-from serving.simulation.virtual_workers import Chances, VirtualWorker, Weight, Workers, WorkerTerms
-from serving.slice_specs import SliceSpec
+from serving.control.on_demand.on_demand_model import BESIDE_MAX, SLOW_US
+from serving.simulation.governed.virtual_workers import Chances, VirtualWorker, Weight, Workers, WorkerTerms
+from serving.values.slice_specs import SliceSpec
 from tests.builders import model_spec
 
 SECOND_US = 1_000_000

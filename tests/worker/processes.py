@@ -6,10 +6,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from serving.runtime.link import Link
-from serving.runtime.supervisor import Supervisor
-from serving.slice_specs import SliceSpec
-from serving.specs import ModelSpec
+from serving.runtime.workers.link import Link
+from serving.runtime.workers.supervisor import Supervisor
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ModelSpec
 from tests.runtime.recorder import Recorder
 
 

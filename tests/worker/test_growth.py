@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.worker.memory import Growth
+from serving.worker.process.memory import Growth
 
 
 class Process:

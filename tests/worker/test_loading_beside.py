@@ -8,8 +8,8 @@ from typing import TextIO
 import pytest
 
 from router.settings import load_model
-from serving.specs import ModelSpec
-from serving.worker.batches import BatchInput
+from serving.values.specs import ModelSpec
+from serving.worker.frames.batches import BatchInput
 from tests.models.samples import built
 from tests.runtime.recorder import be_patient, model_spec, write_model
 from tests.worker.processes import Process, processes

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.profile.corun import CoRun, Tenant
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
-from serving.rehearsal import EXACT, RehearsalSpec
-from serving.slice_specs import Share
+from serving.profile.derived.latency import Latency
+from serving.profile.files.corun import CoRun, Tenant
+from serving.values.rehearsal import EXACT, RehearsalSpec
+from serving.values.slice_specs import Share
 from serving.worker.rehearsed.neighbours import Neighbours
 from serving.worker.rehearsed.timing import Pace
 

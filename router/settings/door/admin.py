@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from router.reading import UNIX
+from router.commandline.reading import UNIX
 from router.settings.door.addresses import url_of
 from router.settings.values.findings import Findings
 from router.settings.values.problems import fault

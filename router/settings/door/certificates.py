@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from router.settings.door.tls import TlsSettings
-from serving.profile.shared_files import open_regular
+from serving.profile.files.shared_files import open_regular
 
 DAY_S: Final = 86_400.0
 SOON_S: Final = 14 * DAY_S

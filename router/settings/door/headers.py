@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Final
 
 from router.settings.values.findings import Findings
-from serving.specs import ServedModel
+from serving.values.specs import ServedModel
 
 NEVER: Final = frozenset(("authorization", "proxy-authorization", "x-api-key", "cookie"))
 """Fields with secrets, which reach no model."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from router.settings.values.findings import Findings
 from router.settings.values.problems import fault
 from router.settings.values.schema import RecordingSection
-from serving.specs import RecordingSpec
+from serving.values.specs import RecordingSpec
 
 _LOC = ("recording",)
 

@@ -9,9 +9,9 @@ from router.settings.machine.slices import usable_cores
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of, shown
 from router.settings.values.schema import DeviceSection
-from serving.policy.placement.geometry import known_geometry
-from serving.slice_specs import DeviceSpec
-from serving.specs import ServedModel
+from serving.policy.placement.terms.geometry import known_geometry
+from serving.values.slice_specs import DeviceSpec
+from serving.values.specs import ServedModel
 
 MIG_KINDS = "an A30, A100, H100, GH200, H200 or RTX PRO 6000 (gpu-nvidia-h200), or divide: mps or whole"
 _CPU, _GPU = "cpu-", "gpu-"

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from router.settings.values.problems import one_of
-from serving.policy.placement.geometry import Geometry, arrangements, known_geometry
-from serving.policy.placement.mps import NEWEST_CUDA, clients_max
+from serving.policy.placement.terms.geometry import Geometry, arrangements, known_geometry
+from serving.policy.placement.terms.mps import NEWEST_CUDA, clients_max
 from serving.profile.device import gpu_kind
 from serving.runtime.slicing.inventory import ComputeMode, Gpu, Inventory
 from serving.runtime.slicing.kinds import chunks, kind_fault
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 _BY_MPS: Final = ("mps", "sm")
 _ALONE: Final = ("whole", "time")

@@ -14,11 +14,11 @@ from router.settings.machine.gpu_faults import clients_fault, doubts, faults
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of, shown
 from serving.profile.device import gpu_kind
-from serving.rehearsal import EXACT, RehearsalSpec
 from serving.runtime.slicing.choice import VISIBLE, VisibleDevice, device_named, visible_devices
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory
-from serving.slice_specs import DeviceSpec, Share
+from serving.values.rehearsal import EXACT, RehearsalSpec
+from serving.values.slice_specs import DeviceSpec, Share
 
 ALL: Final = ("all", "gpus: all")
 """Names of all GPUs of this machine."""

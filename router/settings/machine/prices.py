@@ -7,7 +7,7 @@ from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, shown
 from router.settings.values.schema import PriceSection
 from serving.profile.device import device_kind
-from serving.slice_specs import DeviceSpec, Share, SliceSpec
+from serving.values.slice_specs import DeviceSpec, Share, SliceSpec
 
 _LOC = ("prices",)
 _CPU, _GPU = "cpu-", "gpu-"

@@ -7,12 +7,12 @@ from router.settings.machine.gpus import SlicedDevice
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of
 from router.settings.values.schema import RehearseSection
-from serving.disturbance import check_apart, read_disturbances
-from serving.policy.placement.geometry import arrangements, known_geometry
-from serving.profile.store import ProfileStore
-from serving.rehearsal import EXACT, RehearsalSpec
-from serving.slice_specs import Share, SliceSpec
-from serving.specs import ServedModel
+from serving.policy.placement.terms.geometry import arrangements, known_geometry
+from serving.profile.files.store import ProfileStore
+from serving.values.disturbance import check_apart, read_disturbances
+from serving.values.rehearsal import EXACT, RehearsalSpec
+from serving.values.slice_specs import Share, SliceSpec
+from serving.values.specs import ServedModel
 
 LISTED_MAX = 4
 """Of what has no profile, as many are listed."""

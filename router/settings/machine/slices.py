@@ -18,7 +18,7 @@ from router.settings.machine.rehearsal import check_layouts
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, shown
 from router.settings.values.schema import SLICE_COUNT_MAX, SliceSection
-from serving.slice_specs import PROCESS_COUNT_MAX, Share, SliceSpec
+from serving.values.slice_specs import PROCESS_COUNT_MAX, Share, SliceSpec
 
 Cores = int | tuple[int, ...] | None
 """What a slice asks for: a count, named cores, or None for no pinning."""

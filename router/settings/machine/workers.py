@@ -8,7 +8,7 @@ from router.settings.values.findings import Findings
 from router.settings.values.problems import fault, shown
 from router.settings.values.schema import WorkersSection
 from serving.runtime.environment import THREAD_POOLS, is_usual
-from serving.slice_specs import SliceSpec, WorkersSpec
+from serving.values.slice_specs import SliceSpec, WorkersSpec
 
 _LOC = ("workers",)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

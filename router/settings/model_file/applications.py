@@ -12,7 +12,7 @@ from router.settings.values.fields import Text, known, refuse
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of, shown, unknown_name
 from router.settings.values.schema import ModelFile, Section, TensorSection
-from serving.applications import ACTIVATIONS, CLASSIFY, EMBED, RERANK, TASKS, Application
+from serving.values.applications import ACTIVATIONS, CLASSIFY, EMBED, RERANK, TASKS, Application
 
 LOC: Final = ("endpoints",)
 

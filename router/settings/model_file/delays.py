@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Final
 
-from serving.specs import TIME_UNITS, Limits, ParameterSpec, ServedModel
+from serving.values.specs import TIME_UNITS, Limits, ParameterSpec, ServedModel
 
 SHARE: Final = 0.5
 """Of `limits.stall_s`: a batch that is later than predicted by the whole of it is given up with its worker,

@@ -28,9 +28,9 @@ from router.settings.values.schema import (
     TensorSection,
     VariantSection,
 )
-from router.tensors.parameters import PRIORITY, READ
-from router.tensors.sequences import SEQUENCE
-from serving.specs import (
+from router.tensors.request.parameters import PRIORITY, READ
+from router.tensors.request.sequences import SEQUENCE
+from serving.values.specs import (
     Labels,
     ModelSpec,
     ParameterSpec,
@@ -40,7 +40,7 @@ from serving.specs import (
     Validation,
     VariantSpec,
 )
-from serving.tensor import ANY
+from serving.values.tensor import ANY
 
 MODEL_FILE = "model.yaml"
 

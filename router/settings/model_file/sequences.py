@@ -10,7 +10,7 @@ from router.settings.values.fields import DAY_S, Text, known
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, shown, unknown_name
 from router.settings.values.schema import ModelFile, Section
-from serving.sequences import (
+from serving.values.sequences import (
     CONTROLS,
     FLAG_DATATYPES,
     ID_DATATYPES,
@@ -20,7 +20,7 @@ from serving.sequences import (
     SequenceSpec,
     StateSpec,
 )
-from serving.tensor import ITEM_BYTES
+from serving.values.tensor import ITEM_BYTES
 
 SLOTS_MAX: Final = 65536
 IDLE_S: Final = 1.0

@@ -9,7 +9,7 @@ import orjson
 from router.settings.values.document import FILE_BYTES_MAX, Document, read_document
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, SettingsError, SettingsProblem, fault, unknown_name
-from serving.specs import Validation
+from serving.values.specs import Validation
 
 VALIDATION_BYTES_MAX = 64 << 20
 

@@ -6,7 +6,7 @@ from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, one_of, shown
 from router.settings.values.schema import CacheSection, ServedSection
 from serving.cache.spec import CacheSpec
-from serving.specs import ModelSpec
+from serving.values.specs import ModelSpec
 
 _LOC = ("cache",)
 

@@ -16,10 +16,10 @@ from router.settings.values.fields import HOUR_MS
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, SettingsError, fault, one_of, shown, unknown_name
 from router.settings.values.schema import BatchingSection, ServedSection
-from serving.objectives import Needs
 from serving.policy.batching.catalogue import POLICIES
-from serving.slice_specs import SliceSpec
-from serving.specs import ISOLATE, BatchingSpec, ModelSpec, ServedModel
+from serving.values.objectives import Needs
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ISOLATE, BatchingSpec, ModelSpec, ServedModel
 
 _NOT_ALWAYS = [each for each in ISOLATE if each != "always"]
 

@@ -7,10 +7,10 @@ from math import floor, inf
 from router.settings.served.promises import FLOORS, stated_at
 from router.settings.values.findings import Findings
 from router.settings.values.problems import dotted
-from serving.objectives import SELECTION_POLICIES, Objective, ranked
-from serving.policy.voting import Panel, convene
-from serving.slice_specs import SliceSpec
-from serving.specs import ModelSpec, ServedModel, Validation
+from serving.policy.variants.voting import Panel, convene
+from serving.values.objectives import SELECTION_POLICIES, Objective, ranked
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ModelSpec, ServedModel, Validation
 
 ENSEMBLE = SELECTION_POLICIES[0]
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, shown, unknown_name
 from router.settings.values.schema import GuardSection
-from serving.specs import Guard, ModelSpec
+from serving.values.specs import Guard, ModelSpec
 
 _FLOATS = ("FP16", "BF16", "FP32", "FP64")
 _WHOLE = tuple(f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64))

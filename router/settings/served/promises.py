@@ -7,7 +7,7 @@ from router.settings.values.document import Document
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, shown, unknown_name
 from router.settings.values.schema import TIER_COUNT_MAX, NeedsSection, ServedSection, TierSection
-from serving.objectives import Needs
+from serving.values.objectives import Needs
 
 _LOC = ("tiers",)
 

@@ -6,10 +6,10 @@ Nothing here says what is in a URL: it may hold a password.
 import os
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
+from router.commandline.spelling import nearest
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, one_of, shown
 from router.settings.values.schema import RedisSection
-from router.spelling import nearest
 from serving.cache.spec import RedisSpec
 
 KEY_CHARS_MIN = 16

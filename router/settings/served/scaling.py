@@ -8,9 +8,9 @@ from router.settings.served.holding import Ask, SliceOwners
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of
 from router.settings.values.schema import ReplicasSection, ScalingSection
-from serving.objectives import SCALING_POLICIES, ReplicaSpec, ScalingSpec
-from serving.slice_specs import SliceSpec
-from serving.specs import ServedModel
+from serving.values.objectives import SCALING_POLICIES, ReplicaSpec, ScalingSpec
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ServedModel
 
 _LOC = ("scaling",)
 _COST = (*_LOC, "cost_max_per_hour")

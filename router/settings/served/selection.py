@@ -6,8 +6,8 @@ from router.settings.served.floors import ENSEMBLE, accuracy_text, convened
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of, shown, unknown_name
 from router.settings.values.schema import SelectionSection
-from serving.objectives import SelectionSpec
-from serving.specs import ModelSpec, ServedModel, TensorSpec
+from serving.values.objectives import SelectionSpec
+from serving.values.specs import ModelSpec, ServedModel, TensorSpec
 
 MEMBERS_MIN = 2
 CLASS_COUNT_MIN = 2

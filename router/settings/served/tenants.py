@@ -9,8 +9,8 @@ from router.settings.values.fields import Name
 from router.settings.values.findings import Findings
 from router.settings.values.problems import shown
 from router.settings.values.schema import TENANT_COUNT_MAX, Section
-from serving.objectives import RateSpec
-from serving.specs import TenantSpec
+from serving.values.objectives import RateSpec
+from serving.values.specs import TenantSpec
 
 _Rate = Annotated[float, Field(ge=0.001, le=1e9, allow_inf_nan=False)]
 

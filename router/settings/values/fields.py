@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainValidato
 from pydantic_core import PydanticCustomError
 
 from router.settings.values.problems import fault, shown, unknown_name
-from serving.specs import ParameterValue
+from serving.values.specs import ParameterValue
 
 FAULT = "fault"
 """The pydantic error type whose message is already a sentence of ours."""

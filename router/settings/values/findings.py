@@ -13,7 +13,7 @@ from router.settings.values.document import Document, Unreadable
 from router.settings.values.fields import FAULT
 from router.settings.values.problems import Loc, SettingsError, SettingsProblem, fault, unknown_name
 from serving.runtime.slicing.inventory import Inventory, take_inventory
-from serving.slice_specs import DeviceSpec
+from serving.values.slice_specs import DeviceSpec
 
 Schema = TypeVar("Schema", bound=BaseModel)
 

@@ -10,8 +10,8 @@ from pydantic import PlainValidator
 from router.settings.values.fields import refuse
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, shown
-from serving.specs import Labels
-from serving.tensor import ANY
+from serving.values.specs import Labels
+from serving.values.tensor import ANY
 
 FILE_BYTES_MAX: Final = 4 << 20
 LABEL_CHARACTERS_MAX: Final = 256

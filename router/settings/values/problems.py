@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from router.spelling import nearest
+from router.commandline.spelling import nearest
 
 Loc = tuple[str | int, ...]
 """The way from the top of a file to a value: keys and list indexes."""

@@ -38,12 +38,12 @@ from router.settings.values.fields import (
 )
 from router.settings.values.labels import LabelsKey
 from router.settings.values.problems import fault
-from serving.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.policy.batching.catalogue import POLICIES
-from serving.rehearsal import EXACT
-from serving.slice_specs import DIVISIONS, PROCESS_COUNT_MAX
-from serving.specs import ISOLATE, TIME_UNITS, BatchingSpec
-from serving.tensor import ANY, DATATYPES
+from serving.values.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
+from serving.values.rehearsal import EXACT
+from serving.values.slice_specs import DIVISIONS, PROCESS_COUNT_MAX
+from serving.values.specs import ISOLATE, TIME_UNITS, BatchingSpec
+from serving.values.tensor import ANY, DATATYPES
 
 TENANT_COUNT_MAX = 64
 """Tenants are a label of metrics: each multiplies their series."""
@@ -175,7 +175,7 @@ class AdminSection(Section):
 
 
 class LimitsSection(Section):
-    """`limits:`, one key per field of serving.specs.Limits, in units that people use."""
+    """`limits:`, one key per field of serving.values.specs.Limits, in units that people use."""
 
     body_mb: Megabytes | None = None
     header_kb: Kilobytes | None = None

@@ -5,20 +5,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from serving.policy.batching.aimd import Aimd
-from serving.policy.batching.clockwork import GUARD_US, Clockwork
-from serving.policy.batching.dybatch import DyBatch
 from serving.policy.batching.interface import BatchingPolicy
-from serving.policy.batching.mark import Mark
-from serving.policy.batching.nanily import Nanily
-from serving.policy.batching.nexus import Nexus
-from serving.policy.batching.shepherd import Shepherd
-from serving.policy.batching.slab import Slab
+from serving.policy.batching.published.aimd import Aimd
+from serving.policy.batching.published.clockwork import GUARD_US, Clockwork
+from serving.policy.batching.published.dybatch import DyBatch
+from serving.policy.batching.published.mark import Mark
+from serving.policy.batching.published.nanily import Nanily
+from serving.policy.batching.published.nexus import Nexus
+from serving.policy.batching.published.shepherd import Shepherd
+from serving.policy.batching.published.slab import Slab
+from serving.policy.batching.published.symphony import BETA_LAMBDA, FRONTRUN, LATEST, Symphony
+from serving.policy.batching.published.window_drop import WindowDrop
 from serving.policy.batching.slo import Slo
 from serving.policy.batching.static import Static
-from serving.policy.batching.symphony import BETA_LAMBDA, FRONTRUN, LATEST, Symphony
-from serving.policy.batching.window_drop import WindowDrop
-from serving.specs import BatchingSpec
+from serving.values.specs import BatchingSpec
 
 
 @dataclass(frozen=True)

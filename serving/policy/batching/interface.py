@@ -7,7 +7,7 @@ A policy belongs to one model's queue. It may keep state of its own, changed onl
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Final, Protocol
 
-from serving.vocabulary import NEVER_US
+from serving.values.vocabulary import NEVER_US
 
 
 class PieceView(Protocol):

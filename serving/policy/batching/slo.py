@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from math import ceil, inf
 from typing import Final
 
-from serving.policy.batching.hopeless import find_hopeless
 from serving.policy.batching.interface import (
     WAIT,
     ArrivalView,
@@ -28,16 +27,8 @@ from serving.policy.batching.interface import (
     ReplicaView,
     take_prefix,
 )
-from serving.policy.batching.slo_plan import (
-    RHO,
-    PlannedLoad,
-    SlicePlan,
-    SloTier,
-    dare,
-    search_least,
-    search_scale,
-)
-from serving.policy.batching.targets import (
+from serving.policy.batching.rules.hopeless import find_hopeless
+from serving.policy.batching.rules.targets import (
     MEMOS,
     REVIEW_US,
     TRY_ROWS_MAX,
@@ -48,10 +39,19 @@ from serving.policy.batching.targets import (
     tried_rows,
     worth_target,
 )
-from serving.policy.batching.window import window
-from serving.policy.latency import Doubt
-from serving.policy.rates import QUIET, SizeRates
-from serving.vocabulary import NEVER_US
+from serving.policy.batching.rules.window import window
+from serving.policy.batching.slo_plan import (
+    RHO,
+    PlannedLoad,
+    SlicePlan,
+    SloTier,
+    dare,
+    search_least,
+    search_scale,
+)
+from serving.policy.estimates.latency import Doubt
+from serving.policy.estimates.rates import QUIET, SizeRates
+from serving.values.vocabulary import NEVER_US
 
 MIXED_SHARE = 0.85  # of a neighbour's slack that one batch may take: 16 of 18.7 ms was best in simulation
 HELD = 0.8

@@ -8,9 +8,9 @@ from math import inf, sqrt
 from typing import Final
 
 from serving.policy.batching.interface import QueueView, ReplicaView
-from serving.policy.batching.targets import mean_target, row_us, worth_target
-from serving.policy.latency import QUANTILE
-from serving.policy.rates import QUIET
+from serving.policy.batching.rules.targets import mean_target, row_us, worth_target
+from serving.policy.estimates.latency import QUANTILE
+from serving.policy.estimates.rates import QUIET
 
 SHARES = (QUANTILE, 0.9, 0.8, 0.7)
 """Of the batches, that a plan may hold for. A smaller one pays where batches vary much and an SLO has room

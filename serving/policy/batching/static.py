@@ -4,13 +4,13 @@ The rule of Triton's dynamic batcher (`max_queue_delay_microseconds`) and of Ten
 (`batch_timeout_micros`); with a delay of 0 it is work-conserving: an idle slice takes what is there.
 """
 
-from serving.policy.batching.due import choose_due
 from serving.policy.batching.interface import (
     BatchingPolicy,
     Choice,
     QueueView,
     ReplicaView,
 )
+from serving.policy.batching.rules.due import choose_due
 
 
 class Static(BatchingPolicy):

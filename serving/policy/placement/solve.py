@@ -8,18 +8,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 
-from serving.policy.placement.assign import assign
-from serving.policy.placement.bound import lower_bound
-from serving.policy.placement.check import faults
-from serving.policy.placement.exact import solve_exact
-from serving.policy.placement.headroom_fill import fill
-from serving.policy.placement.moves import lacking
-from serving.policy.placement.packing import pack
-from serving.policy.placement.patterns import patterns
-from serving.policy.placement.plan import Draft, Placement, PlacementPlan, Slot, cost, short
-from serving.policy.placement.pooling import pooled
-from serving.policy.placement.problem import Instances, Parts, PlacementProblem, Pool
-from serving.policy.placement.rounding import price_and_round
+from serving.policy.placement.assignment.assign import assign
+from serving.policy.placement.packing.headroom_fill import fill
+from serving.policy.placement.packing.packing import pack
+from serving.policy.placement.packing.patterns import patterns
+from serving.policy.placement.solvers.bound import lower_bound
+from serving.policy.placement.solvers.exact import solve_exact
+from serving.policy.placement.solvers.rounding import price_and_round
+from serving.policy.placement.terms.check import faults
+from serving.policy.placement.terms.moves import lacking
+from serving.policy.placement.terms.plan import Draft, Placement, PlacementPlan, Slot, cost, short
+from serving.policy.placement.terms.pooling import pooled
+from serving.policy.placement.terms.problem import Instances, Parts, PlacementProblem, Pool
 
 DEMANDS_MAX = 300
 """The most demands that the integer program is used for. Above this it takes up to 9 s, and price-and-round

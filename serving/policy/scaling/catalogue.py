@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from serving.objectives import ScalingSpec
 from serving.policy.scaling.baselines.aiad import Aiad
 from serving.policy.scaling.baselines.hpa import Hpa
 from serving.policy.scaling.baselines.infaas import Infaas
@@ -14,6 +13,7 @@ from serving.policy.scaling.baselines.ray_serve import RayServe
 from serving.policy.scaling.fixed import Fixed
 from serving.policy.scaling.interface import ReplicaPolicy
 from serving.policy.scaling.slo import SloReplicas
+from serving.values.objectives import ScalingSpec
 
 
 def _slo(target: float | None) -> ReplicaPolicy:  # noqa: ARG001  it aims at the SLO, whatever that takes

@@ -1,14 +1,14 @@
 """What a replica policy sees of a model, once a period, and what it answers: how many replicas to have.
 
 A policy is one object for each model, with its own small state. It knows no slice, price or other model:
-`serving/control/scaling.py` divides what there is among the models, and says which slice.
+`serving/control/scaling/scaling.py` divides what there is among the models, and says which slice.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from math import ceil, floor
 from statistics import NormalDist
 
-from serving.policy.scaling.budget import HEADROOM, LEVELS, PATIENCE, Budget
-from serving.policy.scaling.burstiness import Burstiness
-from serving.policy.scaling.busy_share import FULL, TOLERANCE, BusyShare
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.envelope import Envelope, Estimate
-from serving.policy.scaling.hold import STARTS, Hold, hold_us
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import PlannedBand, View, Wish
-from serving.policy.scaling.keepalive import KeepAlive
-from serving.policy.scaling.trust import Claimed, Trust
+from serving.policy.scaling.load.budget import HEADROOM, LEVELS, PATIENCE, Budget
+from serving.policy.scaling.load.burstiness import Burstiness
+from serving.policy.scaling.load.busy_share import FULL, TOLERANCE, BusyShare
+from serving.policy.scaling.load.envelope import Envelope, Estimate
+from serving.policy.scaling.load.hold import STARTS, Hold, hold_us
+from serving.policy.scaling.load.keepalive import KeepAlive
+from serving.policy.scaling.load.trust import Claimed, Trust
 
 STEADY_S = 16.0
 """A rate that has been one for so long is no transient: what is missed then tells of the table."""

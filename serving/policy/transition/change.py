@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from serving.policy.placement.plan import PlacedReplica, Slot
+from serving.policy.placement.terms.plan import PlacedReplica, Slot
 from serving.policy.transition.state import TransitionReplica, TransitionSlice, replicas
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 
 class Stage(NamedTuple):

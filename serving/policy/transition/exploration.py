@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import product
 
-from serving.policy.placement.plan import PlacedReplica
-from serving.policy.placement.problem import Instances
+from serving.policy.placement.terms.plan import PlacedReplica
+from serving.policy.placement.terms.problem import Instances
 from serving.policy.transition.change import NEW, Change, Stage
 from serving.policy.transition.ledger import Delta, Move, Stages, TransitionLedger
 from serving.policy.transition.obstacles import sizings
 from serving.policy.transition.state import TransitionReplica
 from serving.policy.transition.steps import Create, Group, Transition
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 TRIALS_MAX = 6000
 """About a second for both searches."""

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
-from serving.policy.placement.check import cycle_us
-from serving.policy.placement.plan import ROUNDING, Placement, Slot, capacities, domains
-from serving.policy.placement.problem import Demand, Instances, PlacementProblem, Pool
+from serving.policy.placement.terms.check import cycle_us
+from serving.policy.placement.terms.plan import ROUNDING, Placement, Slot, capacities, domains
+from serving.policy.placement.terms.problem import Demand, Instances, PlacementProblem, Pool
 from serving.policy.transition.state import Slices, State, TransitionSlice
 
 

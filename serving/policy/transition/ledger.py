@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from serving.policy.placement.plan import ROUNDING, PlacedReplica, Placement, capacities, residents
-from serving.policy.placement.problem import Demand, Instances, PlacementProblem, Pool
+from serving.policy.placement.terms.plan import ROUNDING, PlacedReplica, Placement, capacities, residents
+from serving.policy.placement.terms.problem import Demand, Instances, PlacementProblem, Pool
 from serving.policy.transition.change import NEW, Change, Stage, changes
 from serving.policy.transition.invariants import Floors, crowding, floors, nothing_added, strain
 from serving.policy.transition.state import Slices, TransitionSlice

@@ -10,9 +10,9 @@ take anything back find one in nearly all cases, and where they do not, small fl
 
 from dataclasses import replace
 
-from serving.policy.placement.check import faults
-from serving.policy.placement.plan import Placement
-from serving.policy.placement.problem import PlacementDevice, PlacementProblem
+from serving.policy.placement.terms.check import faults
+from serving.policy.placement.terms.plan import Placement
+from serving.policy.placement.terms.problem import PlacementDevice, PlacementProblem
 from serving.policy.transition.exchange import RoundPlanner
 from serving.policy.transition.exploration import TRIALS_MAX, explore
 from serving.policy.transition.ledger import TransitionLedger

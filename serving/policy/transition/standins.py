@@ -8,11 +8,11 @@ have options, with batches that keep their SLO beside what is there.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from serving.policy.placement.plan import PlacedReplica
-from serving.policy.placement.problem import Instances, Option
+from serving.policy.placement.terms.plan import PlacedReplica
+from serving.policy.placement.terms.problem import Instances, Option
 from serving.policy.transition.change import Change
 from serving.policy.transition.ledger import Delta, Shortfall, Stages, TransitionLedger
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 STAND_INS_MAX = 32
 """For one slice. Far more than are of use: a bound on what is tried."""

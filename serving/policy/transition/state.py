@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from serving.policy.placement.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.terms.plan import PlacedReplica, Placement, Slot
 from serving.policy.transition.steps import (
     Address,
     Create,
@@ -14,7 +14,7 @@ from serving.policy.transition.steps import (
     Step,
     UnloadStep,
 )
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from serving.policy.placement.plan import PlacedReplica
-from serving.slice_specs import Share
+from serving.policy.placement.terms.plan import PlacedReplica
+from serving.values.slice_specs import Share
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -6,14 +6,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from serving.policy.placement.mps import clients_max
+from serving.policy.placement.terms.mps import clients_max
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice, take_inventory
 from serving.runtime.slicing.kinds import chunks, kind_fault
-from serving.runtime.slicing.mig import GivenInstance, MigGpu, MigInstances
-from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
+from serving.runtime.slicing.mig.mig import GivenInstance, MigGpu, MigInstances
+from serving.runtime.slicing.mps.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 ORDER: Final = "CUDA_DEVICE_ORDER"

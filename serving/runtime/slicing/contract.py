@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from serving.slice_specs import Share, SliceSpec
+from serving.values.slice_specs import Share, SliceSpec
 
 
 class SlicingError(Exception):

@@ -2,7 +2,7 @@
 
 from serving.runtime.environment import THREAD_POOLS
 from serving.runtime.slicing.contract import Setting
-from serving.slice_specs import SliceSpec
+from serving.values.slice_specs import SliceSpec
 
 
 def core_set(spec: SliceSpec) -> Setting:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import pynvml
 
-from serving.policy.placement.geometry import Geometry, MigProfile
+from serving.policy.placement.terms.geometry import Geometry, MigProfile
 
 _T = TypeVar("_T")
 

@@ -1,6 +1,6 @@
 """Which kinds of shares a GPU can give as it is now: one rule for checks and for actuators."""
 
-from serving.policy.placement.mps import has_partitions
+from serving.policy.placement.terms.mps import has_partitions
 from serving.runtime.slicing.inventory import Gpu
 
 

@@ -13,13 +13,13 @@ from typing import Protocol
 
 from serving.policy.device_health import Placed
 from serving.runtime.slicing.choice import VisibleDevice, device_actuator, device_named
-from serving.runtime.slicing.clients import Ended, check_clients, daemon_of, end_client
 from serving.runtime.slicing.contract import Actuator, Setting, SlicingError
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.inventory import Inventory, take_inventory
-from serving.runtime.slicing.mig import MigInstances
-from serving.runtime.slicing.mps import MpsPercentages
-from serving.slice_specs import Share, SliceSpec
+from serving.runtime.slicing.mig.mig import MigInstances
+from serving.runtime.slicing.mps.clients import Ended, check_clients, daemon_of, end_client
+from serving.runtime.slicing.mps.mps import MpsPercentages
+from serving.values.slice_specs import Share, SliceSpec
 
 MakeActuator = Callable[[str, VisibleDevice, Inventory], Actuator]
 """Return the actuator of a kind of share on a device; raises SlicingError if it has no such shares."""

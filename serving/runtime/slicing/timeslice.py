@@ -6,7 +6,7 @@ being taken.
 
 from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Setting
 from serving.runtime.slicing.cores import core_set
-from serving.slice_specs import Share, SliceSpec
+from serving.values.slice_specs import Share, SliceSpec
 
 
 def on_device(spec: SliceSpec, visible: str | None, *more: tuple[str, str]) -> Setting:

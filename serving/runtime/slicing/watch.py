@@ -22,7 +22,7 @@ from serving.policy.device_health import (
     judge,
     struck,
 )
-from serving.runtime.clock import now_us
+from serving.runtime.clocks.clock import now_us
 
 logger = logging.getLogger(__name__)
 

@@ -3,15 +3,16 @@
 from collections.abc import Collection, Generator, Mapping
 from typing import Protocol
 
-from serving.specs import ParameterValue
-from serving.worker.arrays import Arrays
-from serving.worker.orders import LoadOrder
+from serving.values.specs import ParameterValue
+from serving.worker.frames.arrays import Arrays
+from serving.worker.frames.orders import LoadOrder
 
 
 class LoadedModel(Protocol):
     """A loaded variant. One may have an attribute `padded_size`: tokens per row of its last predict; and a
     method `sample(rows: int, size: int) -> Arrays`: inputs of plausible content to measure with, where `size`
-    is the size hint of each row. Without it they are made (`serving.worker.samples`), where they can be.
+    is the size hint of each row. Without it they are made (`serving.worker.backends.samples`), where they can
+    be.
 
     One thread loads it and runs it first, while batches of other replicas run on another, those of the same
     code too; from then on all its runs are that other thread's, one at a time.

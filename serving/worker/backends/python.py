@@ -16,13 +16,13 @@ from types import CodeType, ModuleType
 from typing import cast
 
 from serving.worker.backends.contract import LoadedModel
+from serving.worker.backends.samples import obstacle, warm_rows
 from serving.worker.backends.unbatched import Unbatched
 from serving.worker.device.compiling import GRAPHS, TORCH, CapturedPredict, GpuGraphs, compiled
 from serving.worker.device.ports import DeviceModel, Streams
 from serving.worker.device.running import TensorModel
 from serving.worker.device.streams import streams_on
-from serving.worker.orders import LoadOrder
-from serving.worker.samples import obstacle, warm_rows
+from serving.worker.frames.orders import LoadOrder
 
 _numbers = count()  # of what was executed: names of modules are never used again
 

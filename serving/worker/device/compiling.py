@@ -9,7 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, Protocol
 
-from serving.specs import ParameterValue
+from serving.values.specs import ParameterValue
 from serving.worker.device.ports import Tensor, Tensors
 from serving.worker.device.running import Predict
 

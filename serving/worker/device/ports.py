@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from enum import Enum
 from typing import Any, Protocol
 
-from serving.worker.arrays import Array
+from serving.worker.frames.arrays import Array
 
 Tensor = Any
 """A `torch.Tensor`: torch is the model's import, never the worker's."""

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from serving.specs import ParameterValue, TensorSpec
-from serving.worker.arrays import Arrays, TensorError
+from serving.values.specs import ParameterValue, TensorSpec
 from serving.worker.device.ports import DeviceModel, Event, Lane, Streams, Tensor, Tensors
+from serving.worker.frames.arrays import Arrays, TensorError
 
 Predict = Callable[[Tensors, dict[str, ParameterValue]], Mapping[str, Tensor]]
 

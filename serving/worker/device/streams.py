@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from serving.worker.arrays import Array
 from serving.worker.device.ports import Event, Lane, Streams, Tensor
+from serving.worker.frames.arrays import Array
 
 
 class GpuStreams:

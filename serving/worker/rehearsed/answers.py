@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from math import prod
 from typing import Final
 
-from serving.specs import TensorSpec
-from serving.tensor import ANY, Buffer
-from serving.worker.batches import EncodedOutput, TensorPlace
+from serving.values.specs import TensorSpec
+from serving.values.tensor import ANY, Buffer
+from serving.worker.frames.batches import EncodedOutput, TensorPlace
 
 _FORMATS: Final = {
     "BOOL": "?", "UINT8": "B", "UINT16": "H", "UINT32": "I", "UINT64": "Q",

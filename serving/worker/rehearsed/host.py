@@ -15,10 +15,11 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from serving.profile.latency import Latency
-from serving.profile.store import ProfileStore
-from serving.slice_specs import Share
-from serving.worker.orders import LoadOrder
+from serving.profile.derived.latency import Latency
+from serving.profile.files.store import ProfileStore
+from serving.values.slice_specs import Share
+from serving.worker.frames.orders import LoadOrder
+from serving.worker.frames.shared import SharedArea
 from serving.worker.rehearsed.neighbours import Key, Neighbours
 from serving.worker.rehearsed.notes import (
     DESCRIPTORS,
@@ -31,7 +32,6 @@ from serving.worker.rehearsed.notes import (
 )
 from serving.worker.rehearsed.session import Session
 from serving.worker.rehearsed.timing import Pace
-from serving.worker.shared import SharedArea
 
 _READ: Final = select.EPOLLIN | select.EPOLLRDHUP
 KILLED: Final = "was killed by SIGKILL"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from serving.profile.corun import CoRun
+from serving.profile.files.corun import CoRun
 
 Key = tuple[str, str]
 """Model, variant."""
@@ -12,8 +12,8 @@ Key = tuple[str, str]
 class Neighbours:
     """Slowdowns by pairs of variants on shares of one kind, medians of the co-runs of two.
 
-    Those of several neighbours add up, as pressures do in Bubble-Up (`serving.profile.interference`). A pair
-    that was not measured costs nothing. MIG instances share nothing but power, and have no such runs.
+    Those of several neighbours add up, as pressures do in Bubble-Up (`serving.profile.derived.interference`).
+    A pair that was not measured costs nothing. MIG instances share nothing but power, and have no such runs.
     """
 
     def __init__(self, runs: Sequence[CoRun], share_kind: str) -> None:

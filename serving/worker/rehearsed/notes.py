@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from serving.rehearsal import RehearsalSpec
+from serving.values.rehearsal import RehearsalSpec
 
 PACKET_BYTES_MAX: Final = 1 << 16
 DESCRIPTORS: Final = 3

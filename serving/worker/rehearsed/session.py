@@ -1,6 +1,6 @@
 """One rehearsed worker: the worker's side of the wire, without a model behind it.
 
-It answers as `serving.worker.serve` does, at the instants that its pace names. It waits for nothing: its
+It answers as `serving.worker.loop.serve` does, at the instants that its pace names. It waits for nothing: its
 host calls it when its socket has bytes or room, and at the instants that it asked for.
 """
 
@@ -12,11 +12,11 @@ from math import prod
 from struct import Struct
 from typing import Final, Protocol
 
-from serving.profile.latency import Latency
-from serving.specs import SizeHint
-from serving.tensor import Buffer, text_size
-from serving.worker.batches import SHARED, RunOrder, TensorPlace, pack_failed, pack_result, unpack_run
-from serving.worker.orders import (
+from serving.profile.derived.latency import Latency
+from serving.values.specs import SizeHint
+from serving.values.tensor import Buffer, text_size
+from serving.worker.frames.batches import SHARED, RunOrder, TensorPlace, pack_failed, pack_result, unpack_run
+from serving.worker.frames.orders import (
     Loaded,
     LoadOrder,
     MeasuredBatches,
@@ -30,12 +30,19 @@ from serving.worker.orders import (
     unpack_measure,
     unpack_unload,
 )
+from serving.worker.frames.shared import SHARED_BYTES_MAX, SharedArea
+from serving.worker.frames.wire import (
+    PAYLOAD_BYTES_MAX,
+    Frame,
+    FrameBuffer,
+    FrameKind,
+    ProtocolError,
+    gather_bytes,
+)
 from serving.worker.rehearsed.answers import answer_of
 from serving.worker.rehearsed.neighbours import Key
 from serving.worker.rehearsed.notes import Begin
 from serving.worker.rehearsed.timing import Pace
-from serving.worker.shared import SHARED_BYTES_MAX, SharedArea
-from serving.worker.wire import PAYLOAD_BYTES_MAX, Frame, FrameBuffer, FrameKind, ProtocolError, gather_bytes
 
 _IOV_MAX: Final = 512  # buffers of one sendmsg; Linux takes 1024
 _LENGTH: Final = Struct("<I")

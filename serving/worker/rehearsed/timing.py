@@ -8,9 +8,9 @@ from math import ceil, exp, inf, log, sqrt
 from random import Random
 from typing import Final
 
-from serving.disturbance import ends_us, paces_of, read_disturbances
-from serving.profile.latency import Latency
-from serving.rehearsal import RehearsalSpec
+from serving.profile.derived.latency import Latency
+from serving.values.disturbance import ends_us, paces_of, read_disturbances
+from serving.values.rehearsal import RehearsalSpec
 from serving.worker.rehearsed.neighbours import Key, Neighbours
 
 NO_COST: Final = Neighbours((), "")

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from serving.policy.placement.geometry import A100_80
-from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import (
+from serving.policy.placement.terms.geometry import A100_80
+from serving.policy.placement.terms.plan import Draft
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -13,7 +13,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 KIND = "gpu"
 SLO_US = 100e6

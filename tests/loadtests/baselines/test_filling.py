@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtests.baselines.filling import Filling
-from serving.policy.placement.geometry import A100_80, Multiset, multisets
-from serving.policy.placement.plan import Slot
-from serving.slice_specs import Share
+from serving.policy.placement.terms.geometry import A100_80, Multiset, multisets
+from serving.policy.placement.terms.plan import Slot
+from serving.values.slice_specs import Share
 from tests.seeds import drawn
 
 LEGAL = {tuple(sorted(each)) for each in multisets(A100_80)}

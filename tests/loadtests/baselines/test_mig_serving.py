@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtests.baselines.mig_serving import Greedy, solve
-from serving.policy.placement.geometry import A100_80, maximal_multisets
+from serving.policy.placement.terms.geometry import A100_80, maximal_multisets
 from tests.loadtests.baselines.models import asks, cut, on_mig
 
 NAMES = tuple(each.name for each in A100_80)

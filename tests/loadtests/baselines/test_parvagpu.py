@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtests.baselines.parvagpu import solve
-from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import PlacementProblem
+from serving.policy.placement.terms.plan import Draft
+from serving.policy.placement.terms.problem import PlacementProblem
 from tests.loadtests.baselines.models import asks, cut, on_mig
 from tests.policy.placement.drafts import faults, short
 from tests.policy.placement.parvagpu_data import COMMITTED, SCENARIOS, data_folder, demands, generated, pool

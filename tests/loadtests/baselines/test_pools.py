@@ -6,8 +6,15 @@ import pytest
 
 from loadtests.baselines.first_fit import solve
 from loadtests.baselines.pools import offers, single
-from serving.policy.placement.problem import Demand, Option, Parts, PlacementDevice, PlacementProblem, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.problem import (
+    Demand,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
+from serving.values.slice_specs import Share
 from tests.policy.placement.drafts import carried
 
 WHOLE = Share("mps", 100.0)

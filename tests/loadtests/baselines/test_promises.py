@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtests.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
-from serving.policy.placement.problem import PlacementProblem
+from serving.policy.placement.terms.problem import PlacementProblem
 from tests.policy.placement.drafts import faults, short
 from tests.policy.placement.small_fleets import MIG, PARTS, problems
 from tests.seeds import drawn

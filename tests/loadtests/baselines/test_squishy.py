@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtests.baselines.squishy import Session, in_turns, occupancy
-from serving.policy.placement.problem import Demand, Option
-from serving.slice_specs import Share
+from serving.policy.placement.terms.problem import Demand, Option
+from serving.values.slice_specs import Share
 from tests.seeds import drawn
 
 ROWS_MAX = 16

@@ -3,7 +3,7 @@
 import pytest
 
 from serving.policy.batching.catalogue import POLICIES, create_policy
-from serving.specs import BatchingSpec
+from serving.values.specs import BatchingSpec
 from tests.policy.views import LaneSeen, PieceSeen, QueueSeen
 
 SLO_US = 1000

@@ -15,10 +15,10 @@ from hypothesis import Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from serving.policy.batching.interface import ReplicaView
-from serving.policy.batching.targets import KEPT, filling_rate, target_rows
-from serving.policy.drift import LOOK_EVERY, Drift
+from serving.policy.batching.rules.targets import KEPT, filling_rate, target_rows
+from serving.policy.estimates.drift import LOOK_EVERY, Drift
 from serving.profile.curve import Point, Profile
-from serving.profile.latency import Latency
+from serving.profile.derived.latency import Latency
 from serving.scheduler.admission import HEADROOM
 from tests.policy.views import ReplicaSeen
 from tests.seeds import drawn

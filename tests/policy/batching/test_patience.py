@@ -7,11 +7,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from serving.policy.batching.interface import Choice
+from serving.policy.batching.rules.targets import mean_target, row_us
 from serving.policy.batching.slo import HELD, LULL, MIXED_SHARE, Slo
 from serving.policy.batching.slo_plan import CROWDED
-from serving.policy.batching.targets import mean_target, row_us
-from serving.policy.rates import YOUNG_US
-from serving.vocabulary import NEVER_US
+from serving.policy.estimates.rates import YOUNG_US
+from serving.values.vocabulary import NEVER_US
 from tests.policy.views import ArrivalSeen, LaneSeen, PieceSeen, QueueSeen, ReplicaSeen
 
 NOW_US = 10_000_000_000

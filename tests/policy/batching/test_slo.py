@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from loadtests.virtual_world import World, good_share
 from serving.policy.batching.slo import Slo
-from serving.specs import BatchingSpec
+from serving.values.specs import BatchingSpec
 from tests.policy.views import NOW_US, ArrivalSeen, QueueSeen, queues
 
 SLO = BatchingSpec("slo", guard_us=0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.policy.batching.interface import WAIT, BatchReport, Choice, take_prefix
 from serving.policy.batching.static import Static
-from serving.vocabulary import NEVER_US
+from serving.values.vocabulary import NEVER_US
 from tests.policy.views import (
     NOW_US,
     ArrivalSeen,

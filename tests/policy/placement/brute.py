@@ -13,8 +13,8 @@ from math import inf
 
 import numpy as np
 
-from serving.policy.placement.geometry import MigProfile
-from serving.policy.placement.problem import Demand, Instances, Option, Parts, PlacementProblem, Pool
+from serving.policy.placement.terms.geometry import MigProfile
+from serving.policy.placement.terms.problem import Demand, Instances, Option, Parts, PlacementProblem, Pool
 
 NEAR = 1e-9
 DIGITS = 9

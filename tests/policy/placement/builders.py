@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from serving.policy.placement.geometry import A100_80, Geometry
-from serving.policy.placement.problem import Demand, Instances, Option, Parts, PlacementDevice, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.geometry import A100_80, Geometry
+from serving.policy.placement.terms.problem import Demand, Instances, Option, Parts, PlacementDevice, Pool
+from serving.values.slice_specs import Share
 
 SLO_US = 1e6
 GPU = "gpu"

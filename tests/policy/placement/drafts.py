@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
 
-from serving.policy.placement.check import device_faults
-from serving.policy.placement.geometry import Geometry
-from serving.policy.placement.plan import ROUNDING, Draft, Slot
-from serving.policy.placement.problem import Demand, Instances, PlacementProblem
+from serving.policy.placement.terms.check import device_faults
+from serving.policy.placement.terms.geometry import Geometry
+from serving.policy.placement.terms.plan import ROUNDING, Draft, Slot
+from serving.policy.placement.terms.problem import Demand, Instances, PlacementProblem
 
 
 def carried(draft: Draft) -> dict[str, float]:

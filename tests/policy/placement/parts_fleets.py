@@ -6,10 +6,17 @@ from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st
 
-from serving.policy.placement.check import device_faults
-from serving.policy.placement.plan import Bundle
-from serving.policy.placement.problem import Demand, Option, Parts, PlacementDevice, PlacementProblem, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.check import device_faults
+from serving.policy.placement.terms.plan import Bundle
+from serving.policy.placement.terms.problem import (
+    Demand,
+    Option,
+    Parts,
+    PlacementDevice,
+    PlacementProblem,
+    Pool,
+)
+from serving.values.slice_specs import Share
 
 KIND = "gpu"
 

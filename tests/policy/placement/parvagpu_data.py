@@ -12,8 +12,8 @@ import pytest
 
 from loadtests import fleets
 from loadtests.fleets import KIND, SCENARIOS, SHARES, make_option, within
-from serving.policy.placement.geometry import A100_80
-from serving.policy.placement.problem import Demand, Instances, Option, PlacementDevice, Pool
+from serving.policy.placement.terms.geometry import A100_80
+from serving.policy.placement.terms.problem import Demand, Instances, Option, PlacementDevice, Pool
 
 __all__ = ["COMMITTED", "SCENARIOS", "data_folder", "demands", "generated", "pool", "surfaces", "within"]
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st
 
-from serving.policy.placement.geometry import A100_80
-from serving.policy.placement.problem import (
+from serving.policy.placement.terms.geometry import A100_80
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -14,7 +14,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 ROWS = (1, 2, 4)
 MIG, PARTS = "mig", "parts"

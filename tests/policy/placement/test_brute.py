@@ -5,10 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadtests.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
-from serving.policy.placement.exact import solve_exact
-from serving.policy.placement.geometry import A100_80
-from serving.policy.placement.patterns import patterns
-from serving.policy.placement.problem import (
+from serving.policy.placement.packing.patterns import patterns
+from serving.policy.placement.solvers.exact import solve_exact
+from serving.policy.placement.terms.geometry import A100_80
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -17,7 +17,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 from tests.policy.placement.brute import cheapest
 from tests.policy.placement.drafts import faults, missing_and_cost
 from tests.policy.placement.small_fleets import MIG, PARTS, problems

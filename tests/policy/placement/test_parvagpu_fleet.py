@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from loadtests.baselines import first_fit, mig_serving, parvagpu
-from serving.policy.placement.assign import assign
-from serving.policy.placement.check import faults, shortfalls
-from serving.policy.placement.exact import solve_exact
-from serving.policy.placement.plan import Draft
-from serving.policy.placement.problem import Demand, PlacementProblem
-from serving.policy.placement.rounding import price_and_round, round_prices
+from serving.policy.placement.assignment.assign import assign
+from serving.policy.placement.solvers.exact import solve_exact
+from serving.policy.placement.solvers.rounding import price_and_round, round_prices
+from serving.policy.placement.terms.check import faults, shortfalls
+from serving.policy.placement.terms.plan import Draft
+from serving.policy.placement.terms.problem import Demand, PlacementProblem
 from tests.policy.placement.parvagpu_data import (
     COMMITTED,
     SCENARIOS,

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.check import faults, shortfalls
-from serving.policy.placement.geometry import known_geometry
-from serving.policy.placement.moves import moves
-from serving.policy.placement.plan import PlacementPlan
-from serving.policy.placement.problem import (
+from serving.policy.placement.solve import Task, plans, rank
+from serving.policy.placement.terms.check import faults, shortfalls
+from serving.policy.placement.terms.geometry import known_geometry
+from serving.policy.placement.terms.moves import moves
+from serving.policy.placement.terms.plan import PlacementPlan
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -20,8 +21,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.policy.placement.solve import Task, plans, rank
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 CPU, GPU = "cpu-x", "gpu-nvidia-h200"
 GEOMETRY = known_geometry(GPU)

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport, PlannedBand, ReplicaPolicy, View, Wish
 
 SECOND_US = 1_000_000

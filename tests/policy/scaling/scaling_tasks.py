@@ -5,12 +5,12 @@ from itertools import product
 
 from hypothesis import strategies as st
 
-from serving.objectives import OPTIMIZE
 from serving.policy.forecasting.quantiles import Quantiles
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.planning import plans
-from serving.policy.scaling.problem import ScalingProblem, make_problem
-from serving.policy.scaling.task import Claimant, Key, ScalingPlan, ScalingTask, SliceKind
+from serving.policy.scaling.carried.capacity import Capacity
+from serving.policy.scaling.slow.planning import plans
+from serving.policy.scaling.slow.problem import ScalingProblem, make_problem
+from serving.policy.scaling.slow.task import Claimant, Key, ScalingPlan, ScalingTask, SliceKind
+from serving.values.objectives import OPTIMIZE
 
 COUNTS = (1, 2, 4, 8)
 POOLED = (0.22, 0.54, 0.75, 0.87)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from serving.objectives import SCALING_POLICIES, ScalingSpec
 from serving.policy.scaling.catalogue import POLICIES, create_policy
+from serving.values.objectives import SCALING_POLICIES, ScalingSpec
 from tests.policy.scaling.closed_loop import EACH, Loop
 
 

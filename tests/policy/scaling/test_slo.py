@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.scaling.busy_share import FULL
-from serving.policy.scaling.capacity import Capacity
-from serving.policy.scaling.hold import hold_us
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport, PlannedBand, View, Wish
-from serving.policy.scaling.keepalive import UNKNOWN_S
+from serving.policy.scaling.load.busy_share import FULL
+from serving.policy.scaling.load.hold import hold_us
+from serving.policy.scaling.load.keepalive import UNKNOWN_S
 from serving.policy.scaling.slo import SloReplicas
 from tests.policy.scaling.closed_loop import EACH, SECOND_US, Loop, table
-from tests.policy.scaling.test_burstiness import gamma
+from tests.policy.scaling.load.test_burstiness import gamma
 from tests.seeds import drawn
 
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 from random import Random
 
-from serving.policy.placement.check import cycle_us, device_faults
-from serving.policy.placement.geometry import Geometry, MigProfile
-from serving.policy.placement.plan import PlacedReplica, Placement, Slot
-from serving.policy.placement.problem import (
+from serving.policy.placement.terms.check import cycle_us, device_faults
+from serving.policy.placement.terms.geometry import Geometry, MigProfile
+from serving.policy.placement.terms.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -15,7 +15,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 GIB = 1 << 30
 

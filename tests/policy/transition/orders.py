@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 
-from serving.policy.placement.check import device_faults
-from serving.policy.placement.plan import PlacedReplica, Placement, Slot, capacities, domains
-from serving.policy.placement.problem import Instances, Parts, PlacementProblem, Pool
+from serving.policy.placement.terms.check import device_faults
+from serving.policy.placement.terms.plan import PlacedReplica, Placement, Slot, capacities, domains
+from serving.policy.placement.terms.problem import Instances, Parts, PlacementProblem, Pool
 
 Content = tuple[int, ...]
 """Of a device: which of all slices that may be, ascending."""

@@ -1,7 +1,7 @@
 """Fleets and placements of a few slices, each of one replica whose batches have one row."""
 
-from serving.policy.placement.plan import PlacedReplica, Placement, Slot
-from serving.policy.placement.problem import (
+from serving.policy.placement.terms.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -10,7 +10,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 from tests.policy.transition.fleets import GIB, MIG
 
 HALF, WHOLE = Share("mps", 50.0), Share("mps", 100.0)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from serving.policy.placement.problem import PlacementDevice
+from serving.policy.placement.terms.problem import PlacementDevice
 from serving.policy.transition import TransitionRefused, transition
 from serving.policy.transition.exploration import DEVICES_MAX, explore
 from serving.policy.transition.ledger import TransitionLedger

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from serving.policy.placement.plan import PlacedReplica, Placement, Slot
-from serving.policy.placement.problem import (
+from serving.policy.placement.terms.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -16,7 +16,7 @@ from serving.policy.placement.problem import (
 )
 from serving.policy.transition.invariants import floors, violations
 from serving.policy.transition.state import State, TransitionReplica, TransitionSlice
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 from tests.policy.transition.fleets import GIB, MIG
 
 HALF, MOST = Share("mps", 50.0), Share("mps", 60.0)

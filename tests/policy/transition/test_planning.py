@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.plan import PlacedReplica, Placement, Slot
-from serving.policy.placement.problem import PlacementDevice, PlacementProblem
+from serving.policy.placement.terms.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.terms.problem import PlacementDevice, PlacementProblem
 from serving.policy.transition import Step, Transition, TransitionRefused, transition, violations
 from serving.policy.transition.state import State
 from serving.policy.transition.steps import Create, Destroy, Drain, LoadStep, RouteStep, UnloadStep
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 from tests.policy.transition.fleets import aged, filled, pair
 from tests.policy.transition.small import HALF, WHOLE, devices, mig, mps, option, problem_of, slot
 from tests.policy.transition.walk import broken, is_at_rest, states

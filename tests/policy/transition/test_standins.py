@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from serving.policy.placement.plan import Placement, Slot
-from serving.policy.placement.problem import Option, Parts, PlacementDevice, PlacementProblem, Pool
+from serving.policy.placement.terms.plan import Placement, Slot
+from serving.policy.placement.terms.problem import Option, Parts, PlacementDevice, PlacementProblem, Pool
 from serving.policy.transition import State, Transition, transition, violations
 from serving.policy.transition.steps import LoadStep
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 from tests.policy.transition.small import HALF, WHOLE, devices, mps, option, problem_of, slot
 from tests.policy.transition.walk import broken, is_at_rest, states
 

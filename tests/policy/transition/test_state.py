@@ -2,8 +2,8 @@
 
 import pytest
 
-from serving.policy.placement.plan import PlacedReplica, Slot
-from serving.policy.placement.problem import Option
+from serving.policy.placement.terms.plan import PlacedReplica, Slot
+from serving.policy.placement.terms.problem import Option
 from serving.policy.transition.state import State
 from serving.policy.transition.steps import (
     Address,
@@ -16,7 +16,7 @@ from serving.policy.transition.steps import (
     Step,
     UnloadStep,
 )
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 HALF = Share("mps", 50.0)
 

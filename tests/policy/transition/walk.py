@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 
-from serving.policy.placement.check import device_faults
-from serving.policy.placement.plan import PlacedReplica, Placement, Slot
-from serving.policy.placement.problem import PlacementProblem
+from serving.policy.placement.terms.check import device_faults
+from serving.policy.placement.terms.plan import PlacedReplica, Placement, Slot
+from serving.policy.placement.terms.problem import PlacementProblem
 from serving.policy.transition import State, Transition
 from serving.policy.transition.state import TransitionSlice
 

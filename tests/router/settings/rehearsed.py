@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from serving.profile.curve import Point, Profile
-from serving.profile.store import ProfileStore
-from serving.slice_specs import Share
+from serving.profile.files.store import ProfileStore
+from serving.values.slice_specs import Share
 
 H200 = "gpu-nvidia-h200"
 REHEARSED = f"devices: [{{name: h, kind: {H200}, count: 2, rehearse: true}}]\n"

@@ -7,7 +7,7 @@ import pytest
 from router.settings.values.problems import one_of, unknown_name
 from router.settings.values.schema import BatchingSection
 from serving.policy.batching.catalogue import POLICIES, create_policy
-from serving.specs import BatchingSpec
+from serving.values.specs import BatchingSpec
 from tests.router.settings.samples import gateway_fault, gateway_faults, gateway_settings
 
 BATCHING = "{policy: static, size: 32, delay_ms: 2}"

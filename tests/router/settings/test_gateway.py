@@ -11,8 +11,8 @@ from router.settings import ServerSettings, SettingsError, load_settings
 from router.settings.machine.slices import default_slices, usable_cores
 from router.settings.values.findings import PROBLEMS_MAX
 from router.settings.values.schema import LimitsSection
-from serving.slice_specs import SliceSpec
-from serving.specs import BatchingSpec, Limits
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import BatchingSpec, Limits
 from tests.router.settings.samples import (
     DIGITS,
     GATEWAY,

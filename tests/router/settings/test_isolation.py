@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from router.plan import plan_lines
 from router.settings import load_settings
-from serving.specs import ISOLATE
+from router.verbs.plan import plan_lines
+from serving.values.specs import ISOLATE
 from tests.router.settings.samples import TEXT, gateway_faults, write_gateway, write_model
 
 ONE = "slices: [{name: a, cores: 1}]\n"

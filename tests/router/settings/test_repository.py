@@ -7,7 +7,7 @@ import pytest
 from router.settings import SettingsError, load_model, load_settings
 from router.settings.gateway import read_served, read_server
 from router.settings.repository import RepositorySettings, find_folders, serve_alone
-from serving.slice_specs import SliceSpec
+from serving.values.slice_specs import SliceSpec
 from tests.router.settings.samples import DIGITS, GATEWAY, gateway_faults, write_gateway, write_model
 
 MODELS = "models: [{path: models/digits}]\n"

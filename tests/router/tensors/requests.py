@@ -11,12 +11,20 @@ import pytest
 from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
-from router.tensors.decoded import Decoded
-from router.tensors.errors import RequestError
+from router.tensors.parts.errors import RequestError
+from router.tensors.request.decoded import Decoded
 from serving.ports import Reply
-from serving.specs import Limits, ModelSpec, ParameterSpec, ServedModel, SizeHint, TensorSpec, VariantSpec
-from serving.tensor import DATATYPES, Tensor
-from serving.vocabulary import COMPLETED, Outcome
+from serving.values.specs import (
+    Limits,
+    ModelSpec,
+    ParameterSpec,
+    ServedModel,
+    SizeHint,
+    TensorSpec,
+    VariantSpec,
+)
+from serving.values.tensor import DATATYPES, Tensor
+from serving.values.vocabulary import COMPLETED, Outcome
 
 LIMITS = Limits(json_depth=8, tensor_count=4, tensor_bytes=4096, rows_per_request=16)
 Shape = tuple[int, ...]

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.rest import is_bulk, is_bulk_answer
+from router.protocol.rest import is_bulk, is_bulk_answer
 from router.tensors import rest
-from router.tensors.decoded import Decoded
-from router.tensors.errors import RequestError
-from router.tensors.nesting import over_count
-from serving.specs import Limits
-from serving.tensor import Tensor
-from serving.vocabulary import BAD_INPUT, TOO_LARGE
+from router.tensors.parts.errors import RequestError
+from router.tensors.parts.nesting import over_count
+from router.tensors.request.decoded import Decoded
+from serving.values.specs import Limits
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import BAD_INPUT, TOO_LARGE
 from tests.router.tensors.requests import (
     ANYTHING,
     LIMITS,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2
 
 from router.tensors import proto
-from router.tensors.errors import RequestError
 from router.tensors.messages import NAME, SMALL_BYTES, count_contents, early_text, outline, split
-from serving.specs import Limits
-from serving.vocabulary import TOO_LARGE
+from router.tensors.parts.errors import RequestError
+from serving.values.specs import Limits
+from serving.values.vocabulary import TOO_LARGE
 from tests.router.tensors.requests import (
     ANYTHING,
     LIMITS,

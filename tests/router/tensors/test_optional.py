@@ -10,11 +10,11 @@ import tritonclient.http as triton_http
 from tritonclient.grpc._utils import _get_inference_request
 
 from router.tensors import proto, rest
-from router.tensors.decoded import Decoded
-from router.tensors.errors import RequestError
 from router.tensors.messages import outline
-from serving.specs import TensorSpec
-from serving.tensor import ABSENT
+from router.tensors.parts.errors import RequestError
+from router.tensors.request.decoded import Decoded
+from serving.values.specs import TensorSpec
+from serving.values.tensor import ABSENT
 from tests.router.tensors.requests import LIMITS, model
 
 MODEL = model(

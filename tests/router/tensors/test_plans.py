@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.tensors import proto, rest
-from router.tensors.errors import RequestError
 from router.tensors.messages import outline
-from router.tensors.recent import Recent
-from serving.specs import Limits, ServedModel
-from serving.vocabulary import BAD_INPUT, TOO_LARGE
+from router.tensors.parts.errors import RequestError
+from router.tensors.parts.recent import Recent
+from serving.values.specs import Limits, ServedModel
+from serving.values.vocabulary import BAD_INPUT, TOO_LARGE
 from tests.router.tensors.requests import (
     ANYTHING,
     LIMITS,

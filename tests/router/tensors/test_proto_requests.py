@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.tensors import proto, rest
-from router.tensors.errors import RequestError
-from serving.vocabulary import BAD_INPUT, TOO_LARGE
+from router.tensors.parts.errors import RequestError
+from serving.values.vocabulary import BAD_INPUT, TOO_LARGE
 from tests.router.tensors.requests import (
     ANYTHING,
     LIMITS,

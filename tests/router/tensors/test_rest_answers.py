@@ -4,8 +4,8 @@ import orjson
 import pytest
 
 from router.tensors import rest
-from serving.tensor import Tensor
-from serving.vocabulary import BAD_INPUT
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import BAD_INPUT
 from tests.router.tensors.requests import (
     ANYTHING,
     LIMITS,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.tensors import rest
-from router.tensors.errors import RequestError
-from serving.specs import Limits, ServedModel, TensorSpec
-from serving.vocabulary import BAD_INPUT, TOO_LARGE, Outcome
+from router.tensors.parts.errors import RequestError
+from serving.values.specs import Limits, ServedModel, TensorSpec
+from serving.values.vocabulary import BAD_INPUT, TOO_LARGE, Outcome
 from tests.router.tensors.requests import (
     ANYTHING,
     LIMITS,

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.tensors import proto, rest
-from serving.tensor import DATATYPES, Tensor
+from serving.values.tensor import DATATYPES, Tensor
 from tests.router.tensors.requests import (
     ANYTHING,
     LIMITS,

@@ -10,8 +10,8 @@ import tritonclient.http as triton_http
 from tritonclient.grpc._utils import _get_inference_request
 
 from router.tensors import proto, rest
-from router.tensors.decoded import Decoded
-from serving.tensor import Tensor
+from router.tensors.request.decoded import Decoded
+from serving.values.tensor import Tensor
 from tests.router.tensors.requests import ANYTHING, LIMITS, SIMPLE, completed, parts, read_answer
 
 WHOLE = ("INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64")

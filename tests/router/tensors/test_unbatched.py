@@ -11,10 +11,10 @@ import tritonclient.http as triton_http
 from tritonclient.grpc._utils import _get_inference_request
 
 from router.tensors import proto, rest
-from router.tensors.errors import RequestError
 from router.tensors.messages import outline
-from serving.specs import ServedModel, TensorSpec
-from serving.tensor import Tensor
+from router.tensors.parts.errors import RequestError
+from serving.values.specs import ServedModel, TensorSpec
+from serving.values.tensor import Tensor
 from tests.router.tensors.requests import LIMITS, completed, model, read_answer
 
 

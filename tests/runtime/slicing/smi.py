@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
-from serving.policy.placement.geometry import Geometry
+from serving.policy.placement.terms.geometry import Geometry
 from serving.runtime.slicing.contract import SlicingError
-from serving.runtime.slicing.mig_plan import Argv
-from serving.runtime.slicing.mig_text import geometry
+from serving.runtime.slicing.mig.mig_plan import Argv
+from serving.runtime.slicing.mig.mig_text import geometry
 
 CAPTURED = Path(__file__).parent / "captured"
 RULE = "+-------------------------------------------------------+\n"

@@ -4,10 +4,10 @@ import pytest
 
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.cores import core_set
-from serving.runtime.slicing.mig import MigGpu, MigInstances
-from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
+from serving.runtime.slicing.mig.mig import MigGpu, MigInstances
+from serving.runtime.slicing.mps.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.slice_specs import Share, SliceSpec
+from serving.values.slice_specs import Share, SliceSpec
 from tests.runtime.slicing.smi import Smi
 
 ACTUATORS: tuple[Actuator, ...] = (

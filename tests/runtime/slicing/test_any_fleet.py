@@ -18,10 +18,10 @@ from serving.runtime.slicing.contract import (
     SlicingError,
 )
 from serving.runtime.slicing.inventory import Gpu, Inventory
-from serving.runtime.slicing.mig import MigGpu, MigInstances
+from serving.runtime.slicing.mig.mig import MigGpu, MigInstances
 from serving.runtime.slicing.opening import DeviceShares
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.slice_specs import Share, SliceSpec
+from serving.values.slice_specs import Share, SliceSpec
 from tests.runtime.slicing.smi import Smi, table
 from tests.seeds import seeds
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.settings.machine.gpu_faults import faults
-from serving.policy.placement.geometry import H200_141
+from serving.policy.placement.terms.geometry import H200_141
 from serving.runtime.slicing.choice import (
     device_actuator,
     device_named,
@@ -18,9 +18,9 @@ from serving.runtime.slicing.choice import (
 )
 from serving.runtime.slicing.contract import SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
-from serving.runtime.slicing.mps import MpsPartitions, MpsPercentages
+from serving.runtime.slicing.mps.mps import MpsPartitions, MpsPercentages
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.slice_specs import Share, SliceSpec
+from serving.values.slice_specs import Share, SliceSpec
 
 
 def gpu(index: int) -> Gpu:

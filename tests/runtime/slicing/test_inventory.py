@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from router.place.fleet import geometries, pools, this_machine
-from serving.policy.placement.geometry import A100_40, H200_141, MigProfile, known_geometry, plain
-from serving.policy.placement.problem import Instances, Parts
+from router.verbs.place.question.fleet import geometries, pools, this_machine
+from serving.policy.placement.terms.geometry import A100_40, H200_141, MigProfile, known_geometry, plain
+from serving.policy.placement.terms.problem import Instances, Parts
 from serving.profile.device import gpu_kind
 from serving.runtime.slicing.choice import gpu_actuator, visible_devices
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice, take_inventory

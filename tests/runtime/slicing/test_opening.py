@@ -8,10 +8,10 @@ import pytest
 from serving.runtime.slicing.choice import VisibleDevice
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
-from serving.runtime.slicing.mig import MigGpu, MigInstances
+from serving.runtime.slicing.mig.mig import MigGpu, MigInstances
 from serving.runtime.slicing.opening import DeviceShares
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.slice_specs import Share, SliceSpec
+from serving.values.slice_specs import Share, SliceSpec
 from tests.runtime.slicing.smi import Smi
 
 GPU = Gpu(0, "GPU-0", "NVIDIA H200", 1, 0, (9, 0), 132, False, (), None, None, 0, ())

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from serving.policy.device_health import GpuReading, Placed, Xid
-from serving.runtime.clock import now_us
+from serving.runtime.clocks.clock import now_us
 from serving.runtime.slicing.watch import DeviceWatch
 
 CALM = GpuReading("GPU-0", 0, "NVIDIA H200", xids=())

@@ -11,8 +11,8 @@ import pytest
 from serving.runtime.slicing.contract import Setting, SlicingError
 from serving.runtime.slicing.opening import PreparedShares
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.runtime.supervisor import Supervisor
-from serving.slice_specs import SliceSpec
+from serving.runtime.workers.supervisor import Supervisor
+from serving.values.slice_specs import SliceSpec
 from tests.runtime.recorder import Recorder, model_spec, write_model
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

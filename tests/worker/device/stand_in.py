@@ -6,8 +6,8 @@ from contextlib import contextmanager
 
 import torch
 
-from serving.worker.arrays import Array
 from serving.worker.device.ports import Lane, Tensor
+from serving.worker.frames.arrays import Array
 
 PATIENCE_S = 60.0
 

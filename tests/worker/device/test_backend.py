@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from serving.worker.backends.python import PythonBackend
-from serving.worker.garbage import Garbage
-from serving.worker.memory import Memory
-from serving.worker.orders import LoadOrder
-from serving.worker.replicas import load_replica
+from serving.worker.frames.orders import LoadOrder
+from serving.worker.process.garbage import Garbage
+from serving.worker.process.memory import Memory
+from serving.worker.replicas.replicas import load_replica
 from tests.runtime.recorder import model_spec
 
 pytestmark = pytest.mark.live

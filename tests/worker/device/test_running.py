@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from serving.specs import TensorSpec
-from serving.worker.arrays import Array, Arrays, TensorError
+from serving.values.specs import TensorSpec
 from serving.worker.device.ports import Lane, Streams, Tensors
 from serving.worker.device.running import TensorModel
 from serving.worker.device.streams import HostStreams
+from serving.worker.frames.arrays import Array, Arrays, TensorError
 from tests.worker.device.stand_in import StandIn
 
 Predict = Callable[[Tensors], Mapping[str, Any]]

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from serving.policy.placement.assignment.lots import Content, KeptBundles, Lot, Spot, content
 from serving.policy.placement.assignment.transport import transport
-from serving.policy.placement.geometry import Geometry, Layout, Multiset, arrangements, multiset
-from serving.policy.placement.moves import SETTLE_US, slots_us
-from serving.policy.placement.plan import Placement, Slot
-from serving.policy.placement.problem import Instances, PlacementDevice
+from serving.policy.placement.terms.geometry import Geometry, Layout, Multiset, arrangements, multiset
+from serving.policy.placement.terms.moves import SETTLE_US, slots_us
+from serving.policy.placement.terms.plan import Placement, Slot
+from serving.policy.placement.terms.problem import Instances, PlacementDevice
 
 Instance = tuple[int, str]
 """(first memory slice, profile), as in a `Layout`."""

@@ -5,10 +5,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from serving.policy.placement.geometry import place
-from serving.policy.placement.moves import Replica, replica
-from serving.policy.placement.plan import Bundle, Draft, Slot
-from serving.policy.placement.problem import Instances, PlacementDevice, PlacementProblem, Pool
+from serving.policy.placement.terms.geometry import place
+from serving.policy.placement.terms.moves import Replica, replica
+from serving.policy.placement.terms.plan import Bundle, Draft, Slot
+from serving.policy.placement.terms.problem import Instances, PlacementDevice, PlacementProblem, Pool
 
 Slots = tuple[Slot, ...]
 

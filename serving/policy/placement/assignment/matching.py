@@ -14,9 +14,9 @@ import numpy as np
 
 from serving.policy.placement.assignment.lots import KeptBundles, Lot, Spot
 from serving.policy.placement.assignment.transport import Arcs, transport
-from serving.policy.placement.moves import SETTLE_US, replica, start_us, stays_us
-from serving.policy.placement.plan import Bundle, Placement, Slot
-from serving.policy.placement.problem import PlacementDevice
+from serving.policy.placement.terms.moves import SETTLE_US, replica, start_us, stays_us
+from serving.policy.placement.terms.plan import Bundle, Placement, Slot
+from serving.policy.placement.terms.problem import PlacementDevice
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array

@@ -13,11 +13,11 @@ from serving.policy.placement.assignment.dealing import Room, Unit, deal
 from serving.policy.placement.assignment.keeping import Instance, by_content, geometry_of, held_by, shapes_of
 from serving.policy.placement.assignment.lots import Content, Lot, Slots, Spot, models
 from serving.policy.placement.assignment.matching import alike
-from serving.policy.placement.geometry import Layout, arrangements
-from serving.policy.placement.moves import SETTLE_US, slots_us, stays_us
-from serving.policy.placement.plan import Bundle, Placement, Slot
-from serving.policy.placement.problem import Instances, PlacementDevice
 from serving.policy.placement.programs import Program
+from serving.policy.placement.terms.geometry import Layout, arrangements
+from serving.policy.placement.terms.moves import SETTLE_US, slots_us, stays_us
+from serving.policy.placement.terms.plan import Bundle, Placement, Slot
+from serving.policy.placement.terms.problem import Instances, PlacementDevice
 
 COLUMNS_MAX = 4_000
 """The most columns. Larger programs are not tried, because one would take seconds."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from serving.policy.placement.formulation.division import Division
 from serving.policy.placement.formulation.offers import size
-from serving.policy.placement.plan import ROUNDING, Bundle, PlacedReplica, Slot
-from serving.policy.placement.problem import Demand, PlacementProblem
+from serving.policy.placement.terms.plan import ROUNDING, Bundle, PlacedReplica, Slot
+from serving.policy.placement.terms.problem import Demand, PlacementProblem
 
 
 def deal(

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from serving.policy.placement.formulation.division import Division, ResourceUse, divide
 from serving.policy.placement.formulation.offers import Offers
-from serving.policy.placement.plan import PlacedReplica, Slot
-from serving.policy.placement.problem import Demand, Offer, Parts, PlacementProblem
 from serving.policy.placement.programs import Program
+from serving.policy.placement.terms.plan import PlacedReplica, Slot
+from serving.policy.placement.terms.problem import Demand, Offer, Parts, PlacementProblem
 
 PENALTY_MAX = 1e7
 """The highest penalty, in devices. Solvers lose their precision with numbers that differ by more."""

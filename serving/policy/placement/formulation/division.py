@@ -11,10 +11,10 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from serving.policy.placement.formulation.offers import size
-from serving.policy.placement.geometry import maximal_multisets
-from serving.policy.placement.plan import ROUNDING
-from serving.policy.placement.problem import Instances, Option, Parts, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.geometry import maximal_multisets
+from serving.policy.placement.terms.plan import ROUNDING
+from serving.policy.placement.terms.problem import Instances, Option, Parts, Pool
+from serving.values.slice_specs import Share
 
 WAYS_MAX = 1000
 """The most ways of a division. Of 20 amounts that are multiples of the smallest there are 627 (partitions of

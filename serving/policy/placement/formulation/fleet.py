@@ -18,9 +18,9 @@ from serving.policy.placement.formulation.choices import (
     choices,
 )
 from serving.policy.placement.formulation.division import Division
-from serving.policy.placement.plan import Bundle, Slot
-from serving.policy.placement.problem import Instances, PlacementProblem, Pool
 from serving.policy.placement.programs import Floats, Program
+from serving.policy.placement.terms.plan import Bundle, Slot
+from serving.policy.placement.terms.problem import Instances, PlacementProblem, Pool
 
 Bundles = Sequence[tuple[Slot, ...]]
 """The patterns of one device, to choose from."""

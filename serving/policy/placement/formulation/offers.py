@@ -9,9 +9,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from math import floor
 
-from serving.policy.placement.plan import ROUNDING
-from serving.policy.placement.problem import Demand, Instances, Offer, Option, Parts, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.plan import ROUNDING
+from serving.policy.placement.terms.problem import Demand, Instances, Offer, Option, Parts, Pool
+from serving.values.slice_specs import Share
 
 Point = tuple[int, float]
 """(rows of a batch, the microseconds that it takes)."""

@@ -13,8 +13,8 @@ from serving.policy.placement.formulation.choices import (
 )
 from serving.policy.placement.formulation.covers import Cover
 from serving.policy.placement.formulation.master import CoverMix
-from serving.policy.placement.plan import ROUNDING
 from serving.policy.placement.programs import InfeasibleError, Program, Solution
+from serving.policy.placement.terms.plan import ROUNDING
 
 NEAR = 1e-9
 LOOSE = 10

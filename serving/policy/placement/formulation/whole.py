@@ -12,7 +12,7 @@ from math import ceil, gcd
 from serving.policy.placement.formulation.choices import Choices, Prices
 from serving.policy.placement.formulation.covers import Item, Search, items
 from serving.policy.placement.formulation.division import Division
-from serving.policy.placement.plan import ROUNDING
+from serving.policy.placement.terms.plan import ROUNDING
 
 NEAR = 0.1
 """The part of the cheapest device's price by which the bound may be too low, for covers that are not looked

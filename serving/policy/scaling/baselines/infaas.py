@@ -17,7 +17,7 @@ model's variants at once; which of them answers is decided batch by batch.
 from collections.abc import Mapping
 from math import ceil
 
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 1_000_000

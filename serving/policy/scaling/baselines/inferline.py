@@ -16,7 +16,7 @@ now are all that has to be looked at.
 from collections import deque
 from math import sqrt
 
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 1_000_000

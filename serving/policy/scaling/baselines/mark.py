@@ -18,7 +18,7 @@ from collections import deque
 from math import ceil
 
 from serving.policy.forecasting.ensemble import forecast
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import View, Wish
 
 PERIOD_US = 5_000_000  # PREDICTOR_WINDOW

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from serving.policy.placement.formulation.bundling import carries, cost, deal, needed
 from serving.policy.placement.formulation.division import divide
-from serving.policy.placement.plan import Bundle, Draft, PlacedReplica, Slot
-from serving.policy.placement.problem import PlacementProblem
-from serving.slice_specs import Share
+from serving.policy.placement.terms.plan import Bundle, Draft, PlacedReplica, Slot
+from serving.policy.placement.terms.problem import PlacementProblem
+from serving.values.slice_specs import Share
 from tests.policy.placement.builders import demand, mig_pool, mps_pool, option
 from tests.policy.placement.drafts import carried, faults
 from tests.seeds import drawn

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.policy.placement.exact import solve_exact
 from serving.policy.placement.formulation.choices import choices
 from serving.policy.placement.formulation.covers import Item, Search, items
 from serving.policy.placement.formulation.whole import next_cost, whole_bound
-from serving.policy.placement.problem import PlacementProblem
+from serving.policy.placement.solvers.exact import solve_exact
+from serving.policy.placement.terms.problem import PlacementProblem
 from tests.policy.placement.builders import demand, mig_pool, option
 from tests.policy.placement.drafts import missing_and_cost
 from tests.policy.placement.small_fleets import MIG, problems

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.policy.placement.formulation.division import WAYS_MAX, divide
-from serving.policy.placement.geometry import A100_80, H200_141, Geometry
-from serving.policy.placement.problem import Instances, Parts, Pool
-from serving.slice_specs import Share
+from serving.policy.placement.terms.geometry import A100_80, H200_141, Geometry
+from serving.policy.placement.terms.problem import Instances, Parts, Pool
+from serving.values.slice_specs import Share
 from tests.policy.placement.builders import devices, mig_pool, mps_pool, option
 
 CLASSIC = ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.placement.formulation.offers import Offers
-from serving.policy.placement.problem import Demand, Offer, Option
-from serving.slice_specs import Share
+from serving.policy.placement.terms.problem import Demand, Offer, Option
+from serving.values.slice_specs import Share
 from tests.policy.placement.builders import mig_pool, mps_pool, option
 from tests.seeds import drawn
 

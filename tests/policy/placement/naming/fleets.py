@@ -6,10 +6,10 @@ from itertools import permutations, product
 
 from hypothesis import strategies as st
 
-from serving.policy.placement.geometry import MigProfile, arrangements, layouts
-from serving.policy.placement.moves import start_us
-from serving.policy.placement.plan import Bundle, Draft, PlacedReplica, Placement, Slot
-from serving.policy.placement.problem import (
+from serving.policy.placement.terms.geometry import MigProfile, arrangements, layouts
+from serving.policy.placement.terms.moves import start_us
+from serving.policy.placement.terms.plan import Bundle, Draft, PlacedReplica, Placement, Slot
+from serving.policy.placement.terms.problem import (
     Demand,
     Instances,
     Option,
@@ -18,7 +18,7 @@ from serving.policy.placement.problem import (
     PlacementProblem,
     Pool,
 )
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 
 SMALL = (
     MigProfile(1, "1g", (0, 1, 2, 3), 1, 4, 10.0, 10),

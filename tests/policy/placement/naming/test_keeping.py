@@ -6,8 +6,8 @@ import pytest
 
 from serving.policy.placement.assignment.keeping import keep
 from serving.policy.placement.assignment.lots import KeptBundles, Lot
-from serving.policy.placement.plan import Bundle, Placement, Slot
-from serving.policy.placement.problem import Instances
+from serving.policy.placement.terms.plan import Bundle, Placement, Slot
+from serving.policy.placement.terms.problem import Instances
 from tests.policy.placement.naming.fleets import SMALL, mig, pool_of
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from serving.policy.placement.assignment.dealing import Unit, spread_of
 from serving.policy.placement.assignment.lots import Spot
 from serving.policy.placement.assignment.swapping import repair
-from serving.policy.placement.plan import Slot
+from serving.policy.placement.terms.plan import Slot
 from tests.policy.placement.naming.fleets import MODELS, part
 
 LEAST = {"a": 3, "b": 2}

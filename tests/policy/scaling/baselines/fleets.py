@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport, ReplicaPolicy, View, Wish
 
 SLO_US = 200_000

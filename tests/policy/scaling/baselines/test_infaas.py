@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.policy.scaling.baselines.infaas import ROUNDS, Infaas, find_ladder
-from serving.policy.scaling.capacity import Capacity
+from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport, Wish
 from tests.policy.scaling.baselines.fleets import EXACT, Fleet, changes, shown
 from tests.seeds import drawn

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from router.check import check
 from router.settings import SettingsError, load_settings
 from router.settings.door.auth import AuthSettings, is_loopback
 from router.settings.keys import KeySpec, check_keys, instant_s, read_keys
+from router.verbs.check import check
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 MODELS = "models: [{path: models/digits}]\n"

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from router.plan import header_lines
 from router.settings import load_settings
 from router.settings.gateway import read_served
 from router.settings.values.document import read_document
+from router.verbs.plan import header_lines
 from tests.router.settings.samples import GATEWAY, TEXT, gateway_fault, write_gateway, write_model
 
 PARAMETERS = """\

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import load_settings
-from serving.specs import RecordingSpec
+from serving.values.specs import RecordingSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 MODELS = "models: [{path: models/digits}]\n"

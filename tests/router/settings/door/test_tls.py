@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from router.check import check
 from router.settings import SettingsError, load_settings
 from router.settings.door.certificates import DAY_S, Validity
 from router.settings.door.tls import TlsSettings
 from router.settings.tls_check import check_tls
+from router.verbs.check import check
 from tests.certificates import Authority, authority
 from tests.router.settings.samples import gateway_faults, write_gateway
 

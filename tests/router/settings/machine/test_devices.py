@@ -8,7 +8,7 @@ from router.settings import load_settings
 from router.settings.machine.memory import usable_memory_bytes
 from router.settings.machine.slices import usable_cores
 from serving.profile.device import device_kind
-from serving.slice_specs import DeviceSpec, SliceSpec
+from serving.values.slice_specs import DeviceSpec, SliceSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 HERE = device_kind(SliceSpec("", ()))

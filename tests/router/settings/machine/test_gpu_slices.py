@@ -8,7 +8,7 @@ import pytest
 from router.settings import Settings, load_settings
 from serving.profile.device import device_kind
 from serving.runtime.slicing.inventory import ComputeMode, Gpu, Inventory, MigDevice
-from serving.slice_specs import Share
+from serving.values.slice_specs import Share
 from tests.router.settings.rehearsed import REHEARSED, write_profiles
 from tests.router.settings.samples import gateway_faults, write_gateway
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import Settings, load_settings
-from serving.rehearsal import EXACT, RehearsalSpec
+from serving.values.rehearsal import EXACT, RehearsalSpec
 from tests.router.settings.rehearsed import H200, REHEARSED, write_profiles
 from tests.router.settings.samples import gateway_faults, write_gateway
 

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from router.plan import plan_lines
 from router.settings import load_settings
-from serving.slice_specs import WorkersSpec
-from serving.specs import Guard, guards_of
+from router.verbs.plan import plan_lines
+from serving.values.slice_specs import WorkersSpec
+from serving.values.specs import Guard, guards_of
 from tests.router.settings.samples import GATEWAY, gateway_faults, write_gateway
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from router.plan import endpoint_lines
 from router.settings import load_model, load_settings
-from serving.applications import Application
+from router.verbs.plan import endpoint_lines
+from serving.values.applications import Application
 from tests.router.settings.samples import model_faults, write_deployment, write_model
 
 MODEL = """\

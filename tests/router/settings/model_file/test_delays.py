@@ -9,7 +9,7 @@ from router.settings import load_settings
 from router.settings.gateway import read_served
 from router.settings.model_file.delays import bounded
 from router.settings.values.document import read_document
-from serving.specs import Limits, ParameterSpec
+from serving.values.specs import Limits, ParameterSpec
 from tests.builders import model_spec, served
 from tests.router.settings.samples import GATEWAY, TEXT, write_gateway, write_model
 

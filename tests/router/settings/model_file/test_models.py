@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import SettingsError, load_model
-from serving.specs import ParameterSpec, SizeHint, TensorSpec, VariantSpec
+from serving.values.specs import ParameterSpec, SizeHint, TensorSpec, VariantSpec
 from tests.router.settings.samples import DIGITS, TEXT, model_faults, write_accuracy, write_model
 
 

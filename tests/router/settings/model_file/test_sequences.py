@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import SettingsError, load_model, load_settings
-from serving.sequences import ControlSpec, SequenceSpec, StateSpec
+from serving.values.sequences import ControlSpec, SequenceSpec, StateSpec
 
 MODEL = """\
 name: m

@@ -7,7 +7,7 @@ import pytest
 
 from router.settings import load_model
 from router.settings.model_file.validation import VALIDATION_BYTES_MAX
-from serving.specs import Validation
+from serving.values.specs import Validation
 from tests.router.settings.samples import DIGITS, model_faults, write_model
 
 MODEL = DIGITS.replace("build: build.py", "validation: {file: build/validation.json}\nbuild: build.py")

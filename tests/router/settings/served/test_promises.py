@@ -7,9 +7,9 @@ import pytest
 from router.settings import Settings, load_model, load_settings
 from router.settings.repository import serve_alone
 from router.settings.values.schema import TIER_COUNT_MAX
-from serving.objectives import Needs
-from serving.slice_specs import SliceSpec
-from serving.specs import TenantSpec
+from serving.values.objectives import Needs
+from serving.values.slice_specs import SliceSpec
+from serving.values.specs import TenantSpec
 from tests.router.settings.samples import (
     DIGITS,
     gateway_fault,

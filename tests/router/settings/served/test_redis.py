@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from router.check import check
 from router.settings import SettingsError, load_settings
+from router.verbs.check import check
 from serving.cache.spec import RedisSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from router.plan import plan_lines
 from router.settings import Settings, load_settings
 from router.settings.served.scaling import span
-from serving.objectives import SCALING_POLICIES, ReplicaSpec, ScalingSpec
+from router.verbs.plan import plan_lines
+from serving.values.objectives import SCALING_POLICIES, ReplicaSpec, ScalingSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 TEXT = """\

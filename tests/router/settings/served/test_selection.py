@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import load_settings
-from serving.objectives import SelectionSpec
+from serving.values.objectives import SelectionSpec
 from tests.router.settings.samples import DIGITS, gateway_faults, write_accuracy, write_gateway, write_model
 
 MODEL = DIGITS.replace("build: build.py", "validation: {file: build/validation.json}\nbuild: build.py")

@@ -7,8 +7,8 @@ import pytest
 
 from router.settings import load_settings
 from router.settings.values.schema import TENANT_COUNT_MAX
-from serving.objectives import RateSpec
-from serving.specs import DEFAULT_TENANT, TenantSpec
+from serving.values.objectives import RateSpec
+from serving.values.specs import DEFAULT_TENANT, TenantSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 MODELS = "models: [{path: models/digits}]\n"

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import SettingsError, load_model
-from serving.specs import Labels
+from serving.values.specs import Labels
 
 MODEL = """\
 name: m

@@ -1,6 +1,0 @@
-"""The admin door: what changes something is let in there alone, and leaves a line."""
-
-from router.admin.audit import say_edit
-from router.admin.guard import ChangeGuard
-
-__all__ = ["ChangeGuard", "say_edit"]

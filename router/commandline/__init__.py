@@ -1,0 +1,1 @@
+"""What all verbs share: options, keys, reading a running gateway, guesses at mistyped names."""

@@ -1,4 +1,0 @@
-"""Applications' endpoints over HTTP: each asks the same core as the Open Inference Protocol does.
-
-`router/dialects` reads and writes what they say.
-"""

@@ -1,5 +1,0 @@
-"""The gRPC edge on libnghttp2 (docs/architecture.md, "gRPC in the event loop")."""
-
-from router.fastrpc.server import FastRpcServer
-
-__all__ = ["FastRpcServer"]

@@ -1,0 +1,1 @@
+"""gRPC: its two servers, and the choice between them."""

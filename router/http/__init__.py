@@ -1,0 +1,1 @@
+"""REST: the fast path, and the ASGI application for the rest."""

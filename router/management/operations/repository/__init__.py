@@ -1,0 +1,1 @@
+"""The model repository: an extension of the protocol."""

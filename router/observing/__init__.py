@@ -1,0 +1,1 @@
+"""What a running gateway shows of itself: metrics, and the status document."""

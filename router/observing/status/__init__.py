@@ -1,0 +1,34 @@
+"""The status of a gateway: the document, its table, and the command that shows them."""
+
+from router.observing.status.command import fetch, watch
+from router.observing.status.document import (
+    EdgeStatus,
+    GpuStatus,
+    ModelStatus,
+    MoveStatus,
+    ProposalStatus,
+    ReplicaBody,
+    SliceStatus,
+    Status,
+    describe,
+    gpu_status,
+)
+from router.observing.status.table import by_variant, percentile_us, render
+
+__all__ = [
+    "EdgeStatus",
+    "GpuStatus",
+    "ModelStatus",
+    "MoveStatus",
+    "ProposalStatus",
+    "ReplicaBody",
+    "SliceStatus",
+    "Status",
+    "by_variant",
+    "describe",
+    "fetch",
+    "gpu_status",
+    "percentile_us",
+    "render",
+    "watch",
+]

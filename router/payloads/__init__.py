@@ -1,0 +1,1 @@
+"""Large payloads: codecs beside the event loop, and memory that clients share."""

@@ -1,0 +1,137 @@
+"""What REST and gRPC share of the Open Inference Protocol: names, which model is meant, how long it may take.
+
+Nothing of HTTP or of gRPC calls is in here: each edge says it in its own words.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from router.protocol.outcomes import unknown_model
+from router.tensors.parts.errors import RequestError, bad_input
+from router.tensors.parts.wording import quoted
+from router.tensors.request.decoded import MODEL_VERSION
+from router.tensors.request.parameters import LONGEST_US
+from serving.ports import Call, Serving
+from serving.values.specs import DEFAULT_TENANT, ServedModel
+from serving.values.vocabulary import UNKNOWN_MODEL
+
+PLATFORM = "penstock_torch"
+
+EXTENSIONS = (
+    "binary_tensor_data",
+    "classification",
+    "logging",
+    "model_configuration",
+    "model_repository",
+    "model_repository(unload_dependents)",
+    "parameters",
+    "sequence",
+    "sequence(string_id)",
+    "statistics",
+)
+"""Of the protocol's extensions, those that are served whole."""
+
+
+def extensions(shared_memory: object) -> tuple[str, ...]:
+    """Return the extensions of a gateway; `shared_memory`: what serves that of clients, None for nothing."""
+    return EXTENSIONS if shared_memory is None else tuple(sorted((*EXTENSIONS, "system_shared_memory")))
+
+
+ReadStatistics = Callable[[str], Mapping[str, object]]
+"""A served model's entry in the `model_stats` of the statistics extension, as JSON values."""
+
+TIMEOUT_FIELD = "x-request-timeout-ms"
+TENANT_FIELD = "x-tenant"
+TIER_FIELD = "x-tier"
+ACCURACY_FIELD = "x-accuracy-min"
+CACHE_FIELD = "cache-control"
+"""HTTP header fields and gRPC metadata keys."""
+
+MAX_AGE_S: Final = 1 << 31
+"""A longer `max-age` counts as this (RFC 9111, 1.2.2)."""
+
+_DIRECTIVE: Final = re.compile(r'([^\s,="]+)(?:\s*=\s*("[^"]*"|[^\s,"]*))?')
+
+
+def find_model(serving: Serving, name: str, version: str) -> ServedModel:
+    """Return the model of that name and version; RequestError (UNKNOWN_MODEL) where there is none."""
+    model = serving.models.get(name)
+    if model is None:
+        raise RequestError(UNKNOWN_MODEL, unknown_model(name, serving.models))
+    if version != MODEL_VERSION:
+        sentence = f"Request for unknown model: '{name}' version {quoted(version)[1:-1]} is not found"
+        raise RequestError(UNKNOWN_MODEL, f"{sentence}; the only version is {MODEL_VERSION}")
+    return model
+
+
+def tenant_of(serving: Serving, stated: str) -> str:
+    """Return the tenant that TENANT_FIELD names; the default one where the settings do not list it."""
+    name = stated.strip()
+    return name if name in serving.tenants else DEFAULT_TENANT
+
+
+def check_one_row(call: Call) -> None:
+    """Raise RequestError unless a request of a decoupled model has one row."""
+    if call.rows != 1:
+        raise bad_input(
+            f"a request of the decoupled model '{call.model.name}' has one row, got {call.rows}: "
+            "send a request for each"
+        )
+
+
+def tighten(call: Call, timeout_us: float) -> None:
+    """Add a time limit that the client gave, from `call.arrived_us`; the shortest of all limits counts."""
+    whole_us = max(1, math.ceil(min(timeout_us, LONGEST_US)))
+    if call.timeout_us is None or whole_us < call.timeout_us:
+        call.timeout_us = whole_us
+
+
+def stated_timeout_us(stated: str) -> float:
+    """Return what TIMEOUT_FIELD says, in microseconds, of several fields the least; RequestError unless it is
+    a positive number."""
+    try:
+        timeouts_ms = [float(each) for each in stated.split(",")]
+    except ValueError:
+        timeouts_ms = [math.nan]
+    if not all(0 < each < math.inf for each in timeouts_ms):  # also false for NaN
+        raise bad_input(f"{TIMEOUT_FIELD} must be a positive number of milliseconds, got {quoted(stated)}")
+    return min(timeouts_ms) * 1000
+
+
+def control_cache(call: Call, stated: str) -> None:
+    """Apply what CACHE_FIELD says of kept answers: how old an answer may be, and whether this answer may be
+    kept.
+
+    `max-age=N` takes answers of up to N seconds, `no-cache` none, `no-store` keeps none; the strictest
+    counts. Other directives change nothing, as in RFC 9111, 5.2.3. Raises RequestError if N is no whole
+    number.
+    """
+    call.max_age_us, call.store = _cache_control(stated)
+
+
+@lru_cache(maxsize=64)
+def _cache_control(stated: str) -> tuple[int | None, bool]:
+    """Return `Call.max_age_us` and `Call.store`. They are remembered, as clients say the same with every
+    request."""
+    ages_us = []
+    store = True
+    for name, argument in _DIRECTIVE.findall(stated.lower()):
+        if name == "no-store":
+            store = False
+        elif name == "no-cache":
+            ages_us.append(0)
+        elif name == "max-age":
+            ages_us.append(_max_age_us(argument))
+    return min(ages_us, default=None), store
+
+
+def _max_age_us(argument: str) -> int:
+    digits = argument.strip('"')
+    if not digits.isdecimal():
+        said = "a whole number of seconds, 0 or more"
+        raise bad_input(f"max-age of {CACHE_FIELD} must be {said}, got {quoted(argument)}")
+    leading = digits.lstrip("0")[:11]  # eleven are over MAX_AGE_S; int() refuses thousands
+    return min(int(leading or 0), MAX_AGE_S) * 1_000_000

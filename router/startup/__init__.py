@@ -1,0 +1,1 @@
+"""One gateway, put together from settings, started and ended."""

@@ -1,0 +1,491 @@
+"""One gateway with its servers and workers, put together from settings."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version
+from typing import Any  # the generated messages carry no types
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from router.grpc.servers import RPC_SERVERS, join
+from router.http.app import create_app
+from router.http.endpoints.routes import add_endpoints
+from router.http.fastpath import RestServer, create_server
+from router.http.feedback import add_feedback
+from router.logs.logs import lines_dropped
+from router.management.admin import ChangeGuard
+from router.management.devices import DeviceBoard, kind_named
+from router.management.operations.notices import slices_of
+from router.management.operations.operations import Operations, Say
+from router.management.sharedmemory import offer_shared_memory
+from router.management.triton.model_config import model_config
+from router.management.triton.offering import offer_extensions
+from router.observing.cache_status import CacheStatus, cache_status
+from router.observing.isolation import isolation_status
+from router.observing.rates_status import rates_status
+from router.observing.redis_status import describe_redis, share
+from router.observing.scaled_status import scaled_status
+from router.observing.sequence_status import sequence_status
+from router.observing.status import MoveStatus, ReplicaBody, SliceStatus, Status, describe
+from router.observing.telemetry import (
+    AuthPresent,
+    ConditionPresent,
+    Counters,
+    LoopLag,
+    MetricsServer,
+    Present,
+    ScalePresent,
+    Telemetry,
+    demand,
+)
+from router.payloads.bulk.pool import Bulk, process_count
+from router.payloads.regions.registry import open_registry
+from router.security.auth.following import KeyWatch
+from router.security.auth.guard import KeyGuard
+from router.security.auth.keys import KeyFile
+from router.settings import Settings
+from router.settings.door.admin import AdminSettings
+from router.settings.gateway import ServerSettings
+from router.settings.keys import KeySpec
+from router.settings.machine.memory import free_memory_bytes
+from router.settings.profiles import known_profiles
+from router.startup.edges import Edges
+from router.startup.encryption import Encryption
+from router.startup.replanning import Replanning
+from router.verbs.explain.body import Explanation
+from router.verbs.explain.body import describe as explain
+from router.verbs.explain.route import add_explain
+from router.verbs.explain.scaled import scaled_model
+from serving.control.control import Control
+from serving.control.state.replicas import ReplicaStatus, WorkerStatus, why_absent
+from serving.control.state.rules import Rules
+from serving.policy.estimates.freshness import Freshness
+from serving.ports import Serving
+from serving.profile.device import device_kind
+from serving.profile.files.store import ProfileStore
+from serving.runtime.caching.caching import CachedServing
+from serving.runtime.caching.redis_tier import RedisTier
+from serving.runtime.calls.gateway import Gateway
+from serving.runtime.calls.rating import RatedServing
+from serving.runtime.files.recorder import Recorder
+from serving.runtime.fleet import Fleet
+from serving.runtime.slicing.choice import device_actuator
+from serving.runtime.slicing.opening import DeviceShares
+from serving.simulation.tables import find_capacity
+from serving.values.specs import Limits, ServedModel
+
+
+class GatewayServer:
+    """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
+
+    def __init__(self, settings: Settings, filed: Settings, say: Say, keys: Sequence[KeySpec] = ()) -> None:
+        """Build all parts. `settings`: in force; `filed`: of penstock.yaml; `keys`: of its keys file."""
+        self._settings = settings
+        models, server, limits = settings.models, settings.server, settings.limits
+        tenants = [tenant.name for tenant in settings.tenants]
+        self._telemetry = Telemetry(models, tenants, [each.name for each in settings.slices])
+        self._recorder = Recorder(settings.recording, time.time_ns() // 1000) if settings.recording else None
+        record = self._recorder.record if self._recorder else None
+        self.gateway = Gateway(models, limits, self._telemetry, settings.tenants, record)
+        self._started_us = self.gateway.now_us()
+        self._telemetry.triton_names = server.triton_metrics
+        self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
+        self._cache: CachedServing | None = None
+        self._redis: RedisTier | None = None
+        if settings.cache is not None:
+            bound = limits.queue_requests
+            self._cache = CachedServing(self.gateway, settings.cache, self._telemetry, record, bound)
+            self._redis = share(self._cache, settings.cache, self._telemetry.epoch_us)
+        behind = self._cache or self.gateway
+        selecting = RatedServing(behind, self._telemetry.selected, limited=settings.tenants)
+        self._rates = selecting.rates
+        self.serving: Serving = selecting
+        store = ProfileStore(settings.profiles)
+        known = known_profiles(settings, store)
+        self.profile_problems = tuple(store.problems)
+        rules = Rules(settings.remeasure, settings.scaling)
+        control = Control(settings.slices, models, known, limits, device_kind, rules)
+        shares = DeviceShares(make=partial(device_actuator, recut=settings.placement.recut))
+        self.fleet = Fleet(control, self.gateway, store, shares, find_capacity, settings.workers)
+        self._devices = DeviceBoard(self.fleet, shares)
+        self.fleet.observer, self.fleet.free_memory = self._telemetry, free_memory_bytes
+        self._telemetry.read_present = self._present
+        self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
+        self._sharing: asyncio.Task[None] | None = None
+        self._bulk = Bulk(limits)
+        self._guard = KeyGuard(KeyFile(keys))
+        self.key_watch = None if settings.auth is None else KeyWatch(settings, self._guard, say)
+        self.tls = None if server.tls is None else Encryption(server.tls, limits, say)
+        self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
+        self.replanning = Replanning(
+            self.fleet, self.operations.current, self.operations.placement, self._look
+        )
+        self._make_edges(server, limits, selecting)
+        self._known = set(self.gateway.models)
+        self.gateway.on_models = self._take_models
+        self.rest_url = self.grpc_address = self.metrics_url = ""
+
+    @property
+    def admin_url(self) -> str:
+        """Where the admin door is: a URL, or `unix:` and a path."""
+        return self._changes.address
+
+    def _make_edges(self, server: ServerSettings, limits: Limits, selecting: RatedServing) -> None:
+        """Make the servers, the routes that they offer, and the watch over them."""
+        release, statistics = version("penstock"), self._telemetry.statistics
+        regions = open_registry(server.client_shm, limits, self._bulk, lambda: self._rest.account.refusal())
+        app = create_app(
+            self.serving,
+            statistics,
+            name=server.name,
+            version=release,
+            bulk=self._bulk,
+            why_dead=lambda: self.edges.why_dead,
+        )
+        add_feedback(app, selecting)
+        add_endpoints(app, self.serving, self._bulk, self._telemetry.endpoint_asked)
+        self._add_status(app)
+        add_explain(app, self.serving, self._explain)
+        self._changes = ChangeGuard(self._settings.admin, server.host)
+        self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
+        self._admin = self._make_door(self._settings.admin, app)
+        serve_rpc = RPC_SERVERS[server.grpc]
+        self._rpc = serve_rpc(self.serving, server.name, release, limits, server.host, statistics)
+        self._rest.use(self._bulk)
+        self._count_memory()
+        self._rpc.use(self._bulk)
+        self.operations.offer(app, self._rpc, self._changes, self._devices)
+        offer_shared_memory(app, self._rest, self._rpc, regions)
+        self.operations.repository.configure = self._configure
+        self.operations.repository.on_filed = lambda filed: selecting.follow(filed.tenants)
+        offer_extensions(app, self._rpc, self._changes, self.serving, self._configure)
+        self._changes.stand_before(app)
+        if self._settings.auth is not None:
+            for each in (self._rest, self._admin, self._rpc):
+                each.ask_for_keys(self._guard)
+        if self._settings.logging.access:
+            for each in (self._rest, self._admin, self._rpc):
+                each.log_access()
+        self._metrics = MetricsServer(self._telemetry)
+        if self._settings.auth is not None and self._settings.auth.metrics:
+            self._metrics.admit = self._guard.admit_scrape
+        if self.tls is not None:
+            self.tls.use(self._rest, self._rpc, self._metrics, self._admin)
+        self.edges = Edges(
+            {"rest": self._rest, "grpc": self._rpc, "admin": self._admin, "metrics": self._metrics}
+        )
+        join(self._rest, self._rpc, self.edges.look)
+        self._rpc.is_live = lambda: not self.edges.why_dead
+        self.gateway.on_readiness = self._rpc.health.look
+
+    def _configure(self, model: ServedModel) -> Any:
+        """Return the model's ModelConfig."""
+        slices = {name: record.spec for name, record in self.fleet.control.slices.items()}
+        return model_config(model, self._settings.limits, slices, keeps=self._cache is not None)
+
+    def _make_door(self, admin: AdminSettings, app: FastAPI) -> RestServer:
+        """Return the admin door. Inference works there too, though not on the fast path."""
+        limits = self._settings.limits
+        behind = self._changes.at_admin(app)
+        door = create_server(self.serving, behind, admin.host, admin.port, limits, direct=False)
+        door.listen_as("the admin door", admin.socket)
+        return door
+
+    def _count_memory(self) -> None:
+        """Count the memory of all edges in one account."""
+        account = self._rest.account
+        account.count("calls", self.gateway.held_bytes)
+        account.count("bulk", lambda: self._bulk.held_bytes)
+        self._rpc.count(account)
+        self._bulk.use(account)
+
+    def _take_models(self) -> None:
+        """Tell telemetry and the REST server that the models have changed."""
+        models = self.gateway.models
+        for name in self._known - models.keys():
+            self._telemetry.retire(name)
+        for model in models.values():
+            self._telemetry.serve(model)
+        self._known = set(models)
+        self._rest.serve(models)
+
+    async def bind(self) -> None:
+        """Open all ports; OSError names the one that cannot be had."""
+        server, admin = self._settings.server, self._settings.admin
+        host = f"[{server.host}]" if ":" in server.host else server.host
+        start = f"http{'s' * (self.tls is not None)}://{host}"
+        self.rest_url = f"{start}:{await self._rest.start()}"
+        port = await self._admin.start()
+        self.replanning.door = self._changes.address = replace(admin, port=port).address
+        self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
+        self.metrics_url = f"{start}:{await self._metrics.start(server.host, server.metrics_port)}"
+        await self._bulk.start(process_count())
+        self._lag.start()
+        if self._redis is not None:
+            self._sharing = asyncio.create_task(self._redis.run())
+
+    async def drain(self, timeout_s: float) -> int:
+        """Close the listeners, answer what was accepted; returns how many requests were left over."""
+        self._rest.stop_listening()
+        await asyncio.gather(
+            self._rest.drain(timeout_s), self._admin.drain(timeout_s), self._rpc.stop(timeout_s)
+        )
+        self.gateway.drain()
+        return self.serving.open_requests
+
+    async def close(self) -> None:
+        """Close what is still open."""
+        await self.replanning.close()
+        self._lag.stop()
+        self._devices.stop()
+        if self._sharing is not None:
+            self._sharing.cancel()
+            await asyncio.wait([self._sharing])
+        servers = self._rest.drain(0), self._admin.drain(0), self._rpc.stop(0), self._metrics.stop()
+        await asyncio.gather(*servers)
+        if self.tls is not None:
+            self.tls.close()
+        await self._bulk.close()
+        if self._recorder is not None:
+            await self._recorder.close()
+
+    @property
+    def settled(self) -> bool:
+        """Every model is ready, and no variant of any is still being loaded or measured, but for those that
+        wait to be asked for."""
+        done = {ReplicaStatus.READY, ReplicaStatus.STANDING, ReplicaStatus.FAILED}
+        return self.gateway.ready and all(
+            each.status in done or (each.status is ReplicaStatus.ABSENT and record.spec.memory_bytes > 0)
+            for record in self.fleet.control.slices.values()
+            for each in record.replicas.values()
+        )
+
+    def troubles(self) -> dict[str, str]:
+        """Return what keeps workers and replicas from being ready, a sentence each, by where."""
+        found = {}
+        for name, record in self.fleet.control.slices.items():
+            if record.status is WorkerStatus.WAITING:
+                found[name] = f"the worker of slice {name} {record.reason}; it is started again"
+            for replica in record.replicas.values():
+                if replica.status is ReplicaStatus.FAILED:
+                    found[f"{name} {replica.id}"] = f"slice {name}: {replica.reason}"
+        return found
+
+    def _add_status(self, app: FastAPI) -> None:
+        @app.get("/v2/status", tags=["operation"])
+        async def status() -> JSONResponse:
+            """Return the models, replicas, slices and counters of this moment; `penstock status` shows
+            them."""
+            return JSONResponse(await self._describe())
+
+    def _explain(self, model: ServedModel) -> Explanation:
+        now_us = self.gateway.now_us()
+        explanation = explain(
+            model,
+            self.gateway.standing(model.name),
+            self._replicas(),
+            self._telemetry.counters(model.name, now_us),
+            (now_us - self._started_us) / 1e6,
+            scaled_model(self.fleet.control, model.name, self.operations.current.settings.scaling.policy),
+        )
+        explanation["cache"] = self._cached(model)
+        explanation["isolation"] = isolation_status(self.fleet.control.isolation(model, now_us))
+        return explanation
+
+    async def _look(self) -> tuple[Status, Mapping[str, float]]:
+        return await self._describe(), self.gateway.rates()
+
+    async def _describe(self) -> Status:
+        slices: list[SliceStatus] = [
+            {
+                "name": name,
+                "state": record.status.value,
+                "pid": self.fleet.pid(name),
+                "restarts": record.restarts,
+            }
+            for name, record in self.fleet.control.slices.items()
+        ]
+        self._add_notices(slices)
+        uptime_s = ((now_us := self.gateway.now_us()) - self._started_us) / 1e6
+        counters: dict[str, Counters] = {}
+        for name, counted in self._telemetry.snapshot(self.gateway.now_us()):
+            counters[name] = counted
+            await asyncio.sleep(0)  # requests first
+        known = [name for name in self.gateway.models if name in counters]  # others came in between
+        queue_rows = {name: self.gateway.queue_rows(name) for name in known}
+        status = describe(self.serving, counters, queue_rows, self._replicas(), slices, uptime_s)
+        standings = self.fleet.control.scaling.standings()
+        for model in status["models"]:
+            if model["name"] in standings:
+                model["scaling"] = scaled_status(standings[model["name"]])
+            served = self.gateway.models.get(model["name"])
+            if served is not None:
+                model["isolation"] = isolation_status(self.fleet.control.isolation(served, now_us))
+                if sequences := sequence_status(self.gateway, (served.name,)):
+                    model["sequences"] = sequences[served.name]
+            if served is not None and (cached := self._cached(served)):
+                model["cache"] = cached
+        status["edges"] = [
+            {"name": name, "listening": listening, "restarts": restarts}
+            for name, (listening, restarts) in self.edges.states().items()
+        ]
+        if rates := rates_status(self._rates):
+            status["rates"] = rates
+        if self.tls is not None:
+            status["tls"] = self.tls.describe()
+        if gpus := self._devices.describe():
+            status["gpus"] = gpus
+        if proposal := self.replanning.describe():
+            status["proposal"] = proposal
+        status["move"] = self._move()
+        return status
+
+    def _move(self) -> MoveStatus:
+        """Return how far what is wanted is so."""
+        progress = self.fleet.progress
+        return {
+            "state": progress.state.value,
+            "step": progress.step,
+            "steps": progress.steps,
+            "reasons": [*progress.reasons],
+            "waiting": [*progress.waiting],
+            "refused": [
+                *self.operations.watch.refused,
+                *(self.key_watch.refused if self.key_watch is not None else ()),
+                *(self.tls.faults if self.tls is not None else ()),
+            ],
+        }
+
+    def _cached(self, model: ServedModel) -> CacheStatus | None:
+        """Return the status of the model's kept answers."""
+        worth = self._cache.worth if self._cache is not None else {}
+        return cache_status(model, worth, self._telemetry.asked(model.name), self.gateway.doubts)
+
+    def _add_notices(self, slices: list[SliceStatus]) -> None:
+        """Add each slice's notice, also for slices that are not held now, and mark the rehearsed slices."""
+        for each in slices:
+            if self.fleet.control.slices[each["name"]].spec.rehearsed:
+                each["rehearsed"] = True
+        held = {each["name"]: each for each in slices}
+        for name, spec in slices_of(self.fleet.control).items():
+            if said := self.operations.notices.said(spec):
+                if name not in held:
+                    slices.append({"name": name, "state": "not held", "pid": None, "restarts": 0})
+                    held[name] = slices[-1]
+                held[name]["notice"] = said
+
+    def _replicas(self) -> list[ReplicaBody]:
+        judged = {(each.slice, each.model, each.variant): each for each in self.gateway.judgements()}
+        found: list[ReplicaBody] = []
+        for name, record in self.fleet.control.slices.items():
+            for each in record.replicas.values():
+                said = judged.get((name, each.model, each.variant))
+                found.append(
+                    {
+                        "model": each.model,
+                        "variant": each.variant,
+                        "slice": name,
+                        "state": each.status.value,
+                        "profile": said.freshness.value if said else Freshness.FRESH.value,
+                        "profile_ratio": said.ratio if said else 1.0,
+                        "renewing": each.sweep.renewing,
+                    }
+                )
+                if reason := why_absent(record, each):
+                    found[-1]["reason"] = reason
+        return found
+
+    def _present(self) -> Present:
+        gateway = self.gateway
+        store = self._cache.store if self._cache else None
+        replicas = self._replicas()
+        worth = self._cache.worth if self._cache else {}
+        return Present(
+            now_us=gateway.now_us(),
+            open_requests=self.serving.open_requests,
+            queued={
+                name: (gateway.queue_rows(name), gateway.queue_requests(name)) for name in gateway.models
+            },
+            replicas=Counter((each["model"], each["state"]) for each in replicas),
+            profiles=gateway.judgements(),
+            recorded=(self._recorder.recorded, self._recorder.dropped) if self._recorder else (0, 0),
+            cached=(store.held_bytes, len(store), store.evictions) if store is not None else (0, 0, 0),
+            worth={name: (each.enabled, each.gain_us, each.bypassed) for name, each in worth.items()},
+            drifted=len(self.operations.drift.found),
+            replans=self.replanning.outcomes,
+            scaling=self._scaling(),
+            condition=self._condition(replicas),
+            gpus=self._devices.used(),
+            cordoned=self._devices.cordoned,
+            redis=describe_redis(self._redis),
+        )
+
+    def _condition(self, replicas: Sequence[ReplicaBody]) -> ConditionPresent:
+        gateway, watch = self.gateway, self.operations.watch
+        variants: dict[tuple[str, str], bool] = {}
+        for each in replicas:
+            where = (each["model"], each["variant"])
+            variants[where] = variants.get(where, False) or each["state"] == ReplicaStatus.READY.value
+        ready = {name: gateway.model_ready(name) for name in gateway.models}
+        account, control = self._rest.account, self.fleet.control
+        isolation = {name: control.isolation(each, gateway.now_us()) for name, each in gateway.models.items()}
+        return ConditionPresent(
+            ready,
+            variants,
+            reloaded=(not watch.refused, watch.in_force_s),
+            held={**account.by_kind(), "cache": self._cache.store.held_bytes if self._cache else 0},
+            held_limit=account.limit_bytes,
+            given_up=account.given_up,
+            paused=account.paused_count,
+            connections=self._connections(),
+            turned_out={
+                "rest": self._rest.turned_out,
+                "admin": self._admin.turned_out,
+                "metrics": self._metrics.turned_out,
+            },
+            edges=self.edges.states(),
+            lines_dropped=lines_dropped(),
+            auth=self._auth(),
+            rates={name: rate.refused for name, rate in self._rates.by_tenant.items()},
+            tls=self.tls.present() if self.tls is not None else None,
+            rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},
+            isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
+            sequences=sequence_status(gateway, gateway.models),
+        )
+
+    def _connections(self) -> dict[tuple[str, str], int]:
+        found: dict[tuple[str, str], int] = {}
+        for name, edge in (("rest", self._rest), ("admin", self._admin)):
+            found[name, "regular"], found[name, "reserved"] = edge.connection_counts
+        return {**found, ("metrics", "regular"): self._metrics.connection_count}
+
+    def _auth(self) -> AuthPresent | None:
+        if self.key_watch is None:
+            return None
+        guard = self._guard
+        return AuthPresent(len(guard.keys.specs), not self.key_watch.refused, guard.refused)
+
+    def _scaling(self) -> ScalePresent:
+        scaling, slices = self.fleet.control.scaling, self.fleet.control.slices
+        standings = scaling.standings()
+        demands = {name: (each.pressure, each.desired) for name, each in standings.items()}
+        for name in self.gateway.models.keys() - standings.keys():
+            load, count = self.gateway.load(name)
+            if count:
+                demands[name] = demand(load, count)
+        held = self.fleet.control.scaling.held()
+        resident: dict[str, set[str]] = {name: set() for name in held}
+        for record in slices.values():
+            resident.get(record.spec.place, set()).update(each.model for each in record.replicas.values())
+        return ScalePresent(
+            demands,
+            scaling.changes,
+            resident,
+            Counter((kind_named(spec), spec.spot) for spec in held.values()),
+            scaling.cost_max,
+        )

@@ -1,0 +1,195 @@
+"""The composition root: settings become a running gateway, and signals end it in order.
+
+Start: bind every port (a taken one is an error before anything else runs), then start the workers; the
+servers answer from the first moment, ready turns true when every model has a replica.
+End (SIGTERM, SIGINT): ready turns false; after a grace for load balancers to notice, the listeners close;
+accepted requests are answered; workers end; exit 0. A second signal ends at once, with 1.
+"""
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from collections.abc import Sequence
+from typing import Final
+
+import uvloop
+
+from router.commandline.key_env import CA_ENV, KEY_ENV
+from router.http.example import example_curl
+from router.logs.logs import logging_to_output, say
+from router.logs.output import Output
+from router.management.operations.applied import settings_in_force
+from router.settings import Settings
+from router.settings.builds import identified
+from router.settings.keys import KeySpec
+from router.settings.machine.descriptors import raise_limit
+from router.startup.deployment import GatewayServer
+from router.verbs.gpu_plan import gpu_lines
+from router.verbs.plan import cache_lines, key_lines, rehearsal_lines, slice_lines
+from serving.compiled import is_compiled
+
+logger = logging.getLogger(__name__)
+
+LAST_LINE_S: Final = 0.2
+"""What a second signal waits for whoever reads the log."""
+GENERATIONS: Final = (700, 10, 50)
+"""When Python's collector looks: at all that is not frozen, once 350,000 more objects were made than went. It
+takes 0.2 us an object. 4,096 connections are some 100,000, and they go without it."""
+INTERPRETED = (
+    "warning: decisions are interpreted, at twice the cost: `python -m serving.compiled` compiles them"
+)
+
+
+def serve_settings(filed: Settings, keys: Sequence[KeySpec] = ()) -> int:
+    """Serve what the file says, and what was applied to it, until a signal; returns the exit code. `keys`:
+    those that its keys file lists."""
+    with logging_to_output(filed.logging) as output:
+        settings, said = settings_in_force(filed)
+        if said:
+            logger.info("%s", said)
+        settings = identified(settings)
+        if lacking := raise_limit(settings.limits.connection_count):
+            logger.warning("%s", lacking)
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            try:
+                return runner.run(_serve(settings, filed, output, keys))
+            except Exception:  # the interpreter would print it to a reader that may have stalled
+                logger.exception("penstock has ended by an error of its own")
+                return 1
+
+
+def freeze() -> None:
+    """Keep what start-up made out of all later collections, as it lives as long as the process. This walks
+    over nothing that was frozen before."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GENERATIONS)
+
+
+async def _serve(settings: Settings, filed: Settings, output: Output, keys: Sequence[KeySpec]) -> int:
+    deployment = GatewayServer(settings, filed, _say, keys)
+    freeze()  # while there is no client that would wait for it
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, _on_signal, stop, output)
+    try:
+        await deployment.bind()
+    except OSError as error:
+        logger.error("penstock cannot listen: %s", error)
+        await deployment.close()
+        return 1
+    _announce(deployment, settings, keys)
+    async with asyncio.TaskGroup() as tasks:
+        fleet = tasks.create_task(deployment.fleet.run())
+        watches = [
+            tasks.create_task(_announce_changes(deployment)),
+            tasks.create_task(deployment.operations.run()),
+            *([] if deployment.key_watch is None else [tasks.create_task(deployment.key_watch.run())]),
+            *([] if deployment.tls is None else [tasks.create_task(deployment.tls.watch.run())]),
+            tasks.create_task(_watch_edges(deployment, stop)),
+        ]
+        await stop.wait()
+        for watch in watches:
+            watch.cancel()
+        unanswered = await _drain(deployment, settings)
+        deployment.fleet.stop()
+        await fleet
+        await deployment.close()
+    logger.info("penstock has ended%s", f"; {unanswered} requests were left unanswered" if unanswered else "")
+    return 1 if deployment.edges.why_dead else 0
+
+
+async def _watch_edges(deployment: GatewayServer, stop: asyncio.Event) -> None:
+    """End the gateway where an edge has ended and cannot be started again."""
+    await deployment.edges.run()
+    deployment.gateway.stop_ready()
+    stop.set()
+
+
+def _on_signal(stop: asyncio.Event, output: Output) -> None:
+    if stop.is_set():
+        logger.warning("penstock ends at once")
+        output.flush(LAST_LINE_S)
+        os._exit(1)  # the workers die with it; an exception would unwind every task, with tracebacks
+    stop.set()
+
+
+async def _drain(deployment: GatewayServer, settings: Settings) -> int:
+    """Answer what was accepted, within the limits; returns how many requests were not."""
+    limits = settings.limits
+    logger.info("penstock is draining: %d open requests", deployment.serving.open_requests)
+    deployment.gateway.stop_ready()
+    await asyncio.sleep(limits.drain_grace_s)
+    return await deployment.drain(limits.drain_s)
+
+
+async def _announce_changes(deployment: GatewayServer) -> None:
+    """Say, as it happens, which models became ready and what befalls workers and replicas."""
+    gateway = deployment.gateway
+    since = dict.fromkeys(gateway.models, gateway.now_us())  # models that are not ready yet
+    seen = set(since)
+    said: dict[str, str] = {}
+    settled = False
+    changed = asyncio.Event()
+    deployment.fleet.on_change = changed.set
+    while True:
+        there = set(gateway.models)
+        since |= dict.fromkeys(there - seen, gateway.now_us())
+        for name in sorted(seen - there):
+            since.pop(name, None)
+            logger.info("%s is not served any more", name)
+        seen = there
+        for name in sorted(name for name in since if gateway.model_ready(name)):
+            logger.info("%s is ready (%.1f s)", name, (gateway.now_us() - since.pop(name)) / 1e6)
+        troubles = deployment.troubles()
+        for where, trouble in troubles.items():
+            if said.get(where) != trouble:
+                logger.warning("%s", trouble)
+        # A replica that fails again and again is said once; what is over is forgotten: it would be news.
+        said = troubles if deployment.settled else said | troubles
+        if deployment.settled and not settled:
+            settled = True
+            freeze()
+            missing = sorted(name for name in since if not gateway.model_ready(name))
+            without = f", without {', '.join(missing)}" if missing else ""
+            logger.info("penstock is ready%s; Ctrl-C ends it", without)
+        await changed.wait()
+        changed.clear()
+
+
+def _announce(deployment: GatewayServer, settings: Settings, keys: Sequence[KeySpec]) -> None:
+    recording = [f"  arrivals recorded in {settings.recording.folder}"] if settings.recording else []
+    told = (
+        *rehearsal_lines(settings),
+        *slice_lines(settings),
+        *gpu_lines(settings),
+        *cache_lines(settings),
+        *key_lines(settings, keys),
+    )
+    defaults = [f"  {line}" for line in told]
+    options = "" if settings.auth is None else f' -H "x-api-key: ${KEY_ENV}"'
+    if settings.server.tls is not None:
+        options += f" --cacert ${CA_ENV}"
+    specs = (model.spec for model in deployment.gateway.models.values())
+    for line in (
+        f"penstock serves {', '.join(deployment.gateway.models)}",
+        f"  REST     {deployment.rest_url}   (docs at {deployment.rest_url}/docs)",
+        f"  gRPC     {deployment.grpc_address}",
+        f"  admin    {deployment.admin_url}   (what changes something)",
+        f"  metrics  {deployment.metrics_url}/metrics",
+        *recording,
+        *defaults,
+        "try it:",
+        "  " + example_curl(deployment.rest_url, specs, options),
+        *([] if is_compiled() else [INTERPRETED]),
+        *(f"warning: profile {problem}" for problem in deployment.profile_problems),
+        "starting workers, loading models, measuring what is not measured yet:",
+    ):
+        say(line)
+
+
+def _say(line: str) -> None:
+    logger.info("%s", line)

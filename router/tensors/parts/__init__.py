@@ -1,0 +1,1 @@
+"""What codecs share: elements, names, errors, compression."""

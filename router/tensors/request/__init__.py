@@ -1,0 +1,1 @@
+"""What a request says besides its data, and what it must be."""

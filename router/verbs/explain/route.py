@@ -1,0 +1,23 @@
+"""`GET /v2/models/{model}/explain`: which variant answers, how many replicas, and why, as figures."""
+
+from collections.abc import Callable
+
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from router.protocol.oip import find_model
+from router.tensors.request.decoded import MODEL_VERSION
+from router.verbs.explain.body import Explanation
+from serving.ports import Serving
+from serving.values.specs import ServedModel
+
+
+def add_explain(app: FastAPI, serving: Serving, explain: Callable[[ServedModel], Explanation]) -> None:
+    """Add the route to the application; `explain` reads how the model stands."""
+
+    @app.get("/v2/models/{model}/explain", tags=["operation"])
+    async def explanation(model: str) -> JSONResponse:
+        """Return a model's promises, the variants that may answer, the variant that does, and the figures
+        behind it. It also says why the model has as many replicas as it has. `penstock explain` puts it into
+        words."""
+        return JSONResponse(explain(find_model(serving, model, MODEL_VERSION)))

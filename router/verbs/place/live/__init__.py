@@ -1,0 +1,1 @@
+"""Placements of a running gateway: read, advised, applied."""

@@ -1,0 +1,1 @@
+"""What a placement is asked: the models' rates, and the devices."""

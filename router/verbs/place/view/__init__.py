@@ -1,0 +1,1 @@
+"""A placement for people: tables, sentences, pictures, a page, JSON."""

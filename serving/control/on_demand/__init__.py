@@ -1,0 +1,1 @@
+"""On-demand loading on slices with too little memory for all of their models."""

@@ -1,0 +1,1 @@
+"""Rollouts from one desired state to another, step by step."""

@@ -1,0 +1,1 @@
+"""The autoscaler: how many replicas a model has, and on which slices."""

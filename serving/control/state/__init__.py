@@ -1,0 +1,1 @@
+"""The desired and the observed state, and what lies between them."""

@@ -1,0 +1,1 @@
+"""Batching policies of papers and systems, each in its own file."""

@@ -1,0 +1,1 @@
+"""What is expected from what was seen: latencies, rates, and how far a profile still holds."""

@@ -1,0 +1,1 @@
+"""How much clients may ask for and hold."""

@@ -1,0 +1,1 @@
+"""Greedy packing on devices that are divided by amounts."""

@@ -1,0 +1,1 @@
+"""Solvers by linear and integer programs."""

@@ -1,0 +1,1 @@
+"""The terms of placement: problem, plan, geometry, and the rules that a plan must keep."""

@@ -1,0 +1,1 @@
+"""How many rows n replicas carry in time."""

@@ -1,0 +1,1 @@
+"""What the load of the past says of a model's replicas."""

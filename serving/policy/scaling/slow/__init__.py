@@ -1,0 +1,1 @@
+"""The slow plan: how many replicas of which variants, on which kinds of slices."""

@@ -1,0 +1,1 @@
+"""Which variant answers, and what several variants' answers come to."""

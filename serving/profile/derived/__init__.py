@@ -1,0 +1,1 @@
+"""What decisions derive from profiles."""

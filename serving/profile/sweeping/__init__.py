@@ -1,0 +1,1 @@
+"""Which batch a sweep measures next, and whether the machine is quiet enough."""

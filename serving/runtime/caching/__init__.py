@@ -1,0 +1,1 @@
+"""The result cache before the gateway, and the tier that gateways share."""

@@ -1,0 +1,1 @@
+"""Calls on their way through the gateway: limits, selection, batches, replies."""

@@ -1,0 +1,1 @@
+"""The one clock, timers, and the time of cores."""

@@ -1,0 +1,1 @@
+"""Worker processes: started, watched, spoken to, measured."""

@@ -1,0 +1,1 @@
+"""Models, as the scheduler sees them: their queues, counts and variants."""

@@ -1,0 +1,1 @@
+"""Slices and their replicas, as the scheduler sees them."""

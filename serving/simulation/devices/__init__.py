@@ -1,0 +1,1 @@
+"""What batches run on, and what goes wrong there."""

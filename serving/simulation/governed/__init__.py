@@ -1,0 +1,1 @@
+"""The live controller in virtual time, beside the live scheduler."""

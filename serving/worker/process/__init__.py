@@ -1,0 +1,1 @@
+"""The worker as a process: its memory, its output, its threads, and how it ends."""
