@@ -55,12 +55,12 @@ lint: $(STAMPS)/dev ## style, format, types, import contracts
 	@$(LINT)
 
 bench: setup ## what a request costs, and what hostile traffic and faults do (needs wrk)
-	@$(BIN)/python -m loadtests.rest_throughput
-	@$(BIN)/python -m loadtests.faults
-	@$(BIN)/python -m loadtests.abuse
+	@$(BIN)/python -m loadtests.edge.rest_throughput
+	@$(BIN)/python -m loadtests.failures.faults
+	@$(BIN)/python -m loadtests.hostile.abuse
 
 soak: $(STAMPS)/dev setup ## five minutes of good and bad traffic, kills, attacks, fuzzing: is an answer lost, does it grow
-	@$(BIN)/python -m loadtests.soak
+	@$(BIN)/python -m loadtests.failures.soak
 
 clean: ## remove what make and the gateway made: .venv, built models, local profiles, caches
 	rm -rf .venv models/*/build profiles/local *.egg-info .mypy_cache .ruff_cache .pytest_cache \

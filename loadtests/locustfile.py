@@ -29,9 +29,16 @@ import numpy as np
 from gevent.pool import Pool  # type: ignore[import-untyped]
 from locust import FastHttpUser, LoadTestShape, User, between, constant, events, task
 
+from loadtests.harness.payloads import (
+    Contents,
+    Question,
+    Target,
+    fetch_metadata,
+    make_questions,
+    stated_slo_ms,
+)
+from loadtests.harness.report import percentiles
 from loadtests.openloop import read_loads
-from loadtests.payloads import Contents, Question, Target, fetch_metadata, make_questions, stated_slo_ms
-from loadtests.report import percentiles
 from serving.simulation.traffic.patterns import due_times
 from serving.values.vocabulary import (
     DEADLINE_QUEUED,

@@ -23,12 +23,12 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from loadtests import chart, table
-from loadtests.dispatch import Load, Server, measure
-from loadtests.payloads import Contents, Target, fetch_metadata, make_questions, stated_slo_ms
-from loadtests.pictures import png
-from loadtests.processes import undisturbed
-from loadtests.report import Promise, Report, summarise
+from loadtests.harness import chart, table
+from loadtests.harness.dispatch import Load, Server, measure
+from loadtests.harness.payloads import Contents, Target, fetch_metadata, make_questions, stated_slo_ms
+from loadtests.harness.pictures import png
+from loadtests.harness.processes import undisturbed
+from loadtests.harness.report import Promise, Report, summarise
 from serving.simulation.traffic.patterns import POISSON_CV, due_times, length_s
 
 SLO_MS = 1000.0  # where neither the server nor the caller states one

@@ -16,9 +16,10 @@ from serving.values.specs import ModelSpec, TensorSpec
 from serving.values.tensor import ITEM_BYTES
 
 REQUEST_US = {True: 25.0, False: 47.8}
-"""CPU of a REST request of one row of 256 bytes, decisions compiled or not: `loadtests.rest_throughput`."""
+"""CPU of a REST request of one row of 256 bytes, decisions compiled or not:
+`loadtests.edge.rest_throughput`."""
 KILOBYTE_US = 1.1
-"""CPU of each further 1,024 bytes in or out over a socket: `loadtests.shm_cost`, 600 KB over REST."""
+"""CPU of each further 1,024 bytes in or out over a socket: `loadtests.edge.shm_cost`, 600 KB over REST."""
 SPIN_NS = 536_000
 """What `_spin` took there at best."""
 _TRIES, _TURNS = 7, 20_000

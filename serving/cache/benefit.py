@@ -28,8 +28,8 @@ GATEWAY_US = 10.0
 """Gateway CPU of a computed call beyond a kept one, without the cache's own work.
 
 It is scheduling, and the call's part of a batch's way to the worker and back. Over REST, 64 calls at once,
-such a call takes 3 to 7 us more than a hit, and a hit's look-up takes 4 (loadtests/cache_cost.py). If fewer
-calls share a batch, it takes more.
+such a call takes 3 to 7 us more than a hit, and a hit's look-up takes 4 (loadtests/memory/cache_cost.py). If
+fewer calls share a batch, it takes more.
 """
 
 CLASSES = 32

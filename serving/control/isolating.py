@@ -22,8 +22,8 @@ WINDOW_US = 300_000_000
 HELD_MAX_US = 1_000_000
 """A load that keeps the interpreter for so long makes others late by as much.
 
-Imports keep it for 0.1 s at most (`python -m loadtests.loading`); a process that waits for a busy core is far
-from a second.
+Imports keep it for 0.1 s at most (`python -m loadtests.core.loading`); a process that waits for a busy core
+is far from a second.
 """
 DIVIDED_KEPT = 4
 """The latest results of `Isolating.divided`: of the present state, its target and the last good one."""

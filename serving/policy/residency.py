@@ -4,7 +4,7 @@ What is kept is worth what GreedyDual-Size-Frequency says: how often it is asked
 loading it takes, for each byte of it (Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms", USITS 1997;
 Cherkasova, HP Labs HPL-98-69R1, 1998). There the frequency is a count of hits, which a clock that rises with
 each eviction makes old; here it is a forecast of arrivals, which forgets by itself. A clock beside it would
-age everything twice, and the more the more there is to load (`loadtests/residency.py` shows both).
+age everything twice, and the more the more there is to load (`loadtests/memory/residency.py` shows both).
 """
 
 from collections.abc import Iterable, Sequence

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
-from loadtests import h2wire
+from loadtests.hostile import h2wire
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess
 
 pytestmark = pytest.mark.slow

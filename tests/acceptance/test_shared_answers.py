@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.redis_server import RedisServer, redis_server
+from loadtests.stand.redis_server import RedisServer, redis_server
 from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import LIMITS, held, identity_to_hold
 from tests.acceptance.test_kept_answers import add, ask, drop

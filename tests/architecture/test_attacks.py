@@ -14,8 +14,8 @@ OPEN = "**Open**"
 
 
 def defined(module: str) -> set[str]:
-    """The functions and classes of a module of `loadtests/abuse/`, methods not."""
-    path = ROOT / "loadtests" / "abuse" / f"{module}.py"
+    """The functions and classes of a module of `loadtests/hostile/abuse/`, methods not."""
+    path = ROOT / "loadtests" / "hostile" / "abuse" / f"{module}.py"
     tree = ast.parse(path.read_text("utf-8")) if path.exists() else ast.Module([], [])
     return {each.name for each in tree.body if isinstance(each, ast.FunctionDef | ast.ClassDef)}
 

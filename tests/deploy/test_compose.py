@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from loadtests.redis_server import redis_server
+from loadtests.stand.redis_server import redis_server
 from router.settings import ServerSettings, Settings, load_settings
 from router.settings.door.admin import AdminSettings
 from serving.cache.spec import CacheSpec, RedisSpec

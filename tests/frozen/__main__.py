@@ -12,8 +12,8 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from loadtests.virtual_time import capacity
-from loadtests.virtual_world import World
+from loadtests.virtual.virtual_time import capacity
+from loadtests.virtual.virtual_world import World
 from serving.control.commands import Command
 from serving.simulation.governed.virtual_workers import Happening
 from serving.values.specs import BatchingSpec

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc
 
-from loadtests.fuzz.playing import CORPUS
+from loadtests.hostile.fuzz.playing import CORPUS
 from tests.acceptance.conftest import patient_sample
 from tests.acceptance.gateway import GatewayProcess
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.fuzz.mutating import BYTES_MAX, CHANGES, Mutator
-from loadtests.fuzz.playing import Fault, Target, fault_of, inputs_of, play, seeds_of
+from loadtests.hostile.fuzz.mutating import BYTES_MAX, CHANGES, Mutator
+from loadtests.hostile.fuzz.playing import Fault, Target, fault_of, inputs_of, play, seeds_of
 from tests.architecture.source_rules import ROOT
 
 FOREVER = float("inf")
@@ -74,20 +74,26 @@ def test_a_fault_is_written_down_and_its_replay_finds_it_again(
     said = capsys.readouterr().out
     for place, data in zip(found.files, seeds_of("json").values(), strict=False):
         assert place.read_bytes() == data
-        assert f"python -m loadtests.fuzz --replay {place}" in said
+        assert f"python -m loadtests.hostile.fuzz --replay {place}" in said
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "said"), [("good-numbers", "accepted, "), ("bad-shape", "refused, ")])
 def test_the_command_plays_one_file(name: str, said: str) -> None:
-    command = [sys.executable, "-m", "loadtests.fuzz", "--replay", f"loadtests/fuzz/corpus/json/{name}"]
+    command = [
+        sys.executable,
+        "-m",
+        "loadtests.hostile.fuzz",
+        "--replay",
+        f"loadtests/hostile/fuzz/corpus/json/{name}",
+    ]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout.startswith(said)
 
 
 @pytest.mark.slow
 def test_the_command_plays_inputs_and_says_how_many() -> None:
-    command = [sys.executable, "-m", "loadtests.fuzz", "--inputs", "300", "--targets", "json,redis"]
+    command = [sys.executable, "-m", "loadtests.hostile.fuzz", "--inputs", "300", "--targets", "json,redis"]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert ended.stdout.endswith("300 inputs, 0 kinds of faults\n")
 

@@ -5,8 +5,8 @@ from itertools import islice
 
 import pytest
 
-from loadtests.fuzz.playing import CORPUS, fault_of, inputs_of, seeds_of
-from loadtests.fuzz.targets import IN_PROCESS, SERVER
+from loadtests.hostile.fuzz.playing import CORPUS, fault_of, inputs_of, seeds_of
+from loadtests.hostile.fuzz.targets import IN_PROCESS, SERVER
 
 INPUTS = {"settings": 20, "model": 60, "capacities": 60, "http": 600, "worker": 600}
 OTHERS = 1000

@@ -90,7 +90,7 @@ def answer(state: State, argv: Sequence[str]) -> str:
 
 
 def _rows(state: State) -> Iterator[str]:
-    """Yield what is asked for by loadtests/gpu_day_served.py, as CSV."""
+    """Yield what is asked for by loadtests/gpu/gpu_day_served.py, as CSV."""
     there = [place for place, text in enumerate(state.gpus) if not text.startswith(GONE)]
     for index, place in enumerate(there):
         entry = Entry.of(state.gpus[place])

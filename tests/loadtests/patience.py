@@ -3,8 +3,8 @@
 from dataclasses import replace
 from typing import TypeVar
 
-from loadtests.two_slos import Party
-from loadtests.variants_subjects import Terms
+from loadtests.scheduling.two_slos import Party
+from loadtests.selection.variants_subjects import Terms
 
 PATIENT_MS = 20_000
 Promise = TypeVar("Promise", Party, Terms)

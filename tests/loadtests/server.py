@@ -5,7 +5,7 @@ import contextlib
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 
-from loadtests.wire import post
+from loadtests.harness.wire import post
 
 SLOW_S = 0.3
 PATIENCE_S = 60.0  # of a client whose answers come, however slow the machine is

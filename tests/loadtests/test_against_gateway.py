@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.gateway import ROOT, Gateway, model_entry, started
+from loadtests.harness.gateway import ROOT, Gateway, model_entry, started
 from tests.acceptance.gateway import SAMPLE, GatewayProcess
 from tests.loadtests.patience import PATIENT_MS
 

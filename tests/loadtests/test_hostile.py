@@ -5,12 +5,12 @@ from itertools import islice
 
 import pytest
 
-from loadtests.abuse import edges
-from loadtests.abuse.bombs import Attack
-from loadtests.abuse.others import watch
-from loadtests.fuzz.playing import fault_of, inputs_of
-from loadtests.fuzz.targets import SERVER
-from loadtests.gateway import Gateway, model_entry, started
+from loadtests.harness.gateway import Gateway, model_entry, started
+from loadtests.hostile.abuse import edges
+from loadtests.hostile.abuse.bombs import Attack
+from loadtests.hostile.abuse.others import watch
+from loadtests.hostile.fuzz.playing import fault_of, inputs_of
+from loadtests.hostile.fuzz.targets import SERVER
 from tests.loadtests.patience import PATIENT_MS
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]

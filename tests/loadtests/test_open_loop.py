@@ -10,13 +10,14 @@ from itertools import accumulate
 import numpy as np
 import pytest
 
-from loadtests import dispatch, openloop
-from loadtests.dispatch import Dispatcher, Load
-from loadtests.dispatch import Server as Address
-from loadtests.gateway import free_ports
-from loadtests.pace import FineAlarm
-from loadtests.record import CLOSED, NO_ANSWER, NO_CONNECTION, NO_TIME, REFUSED, UNREADABLE, Record
-from loadtests.report import Promise, outcome_name, summarise
+from loadtests import openloop
+from loadtests.harness import dispatch
+from loadtests.harness.dispatch import Dispatcher, Load
+from loadtests.harness.dispatch import Server as Address
+from loadtests.harness.gateway import free_ports
+from loadtests.harness.pace import FineAlarm
+from loadtests.harness.record import CLOSED, NO_ANSWER, NO_CONNECTION, NO_TIME, REFUSED, UNREADABLE, Record
+from loadtests.harness.report import Promise, outcome_name, summarise
 from serving.simulation.traffic.patterns import RateStep, draw
 from tests.loadtests.server import PATIENCE_S, SLOW_S, request, serving, until
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.eviction import Belady, Gdsf, Lfu, Lru
-from loadtests.residency_play import (
+from loadtests.memory.eviction import Belady, Gdsf, Lfu, Lru
+from loadtests.memory.residency_play import (
     Arrivals,
     Play,
     Tally,

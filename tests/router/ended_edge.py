@@ -7,7 +7,7 @@ from typing import Any  # grpc carries no types
 
 import grpc
 
-from loadtests import h2wire
+from loadtests.hostile import h2wire
 from router.grpc.rpc import RpcServer, accepting
 from router.startup.edges import Edges
 from tests.router.rpc_edge import Core, Edge, completed, raw_infer, serve, simple_request

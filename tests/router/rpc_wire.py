@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 from tritonclient.grpc import service_pb2
 
-from loadtests import h2wire
+from loadtests.hostile import h2wire
 from tests.router.rpc_edge import INFER, Edge
 
 PATH = INFER.encode()

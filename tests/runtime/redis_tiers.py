@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 
 import pytest
 
-from loadtests.redis_server import RedisServer
+from loadtests.stand.redis_server import RedisServer
 from serving.cache.entries import KeptAnswer, entry_of
 from serving.cache.spec import RedisSpec
 from serving.runtime.caching import redis_tier, redis_wire

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.redis_server import RedisServer, redis_server
+from loadtests.stand.redis_server import RedisServer, redis_server
 from serving.cache.spec import RedisSpec
 from serving.runtime.caching.redis_tier import RedisTier
 from tests.runtime.house import until

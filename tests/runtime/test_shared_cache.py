@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from loadtests.redis_server import RedisServer, redis_server
+from loadtests.stand.redis_server import RedisServer, redis_server
 from serving.cache.keys import question_key
 from serving.cache.spec import CacheSpec, RedisSpec
 from serving.ports import Call, Reply

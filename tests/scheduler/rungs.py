@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict, Unpack
 
-from loadtests.virtual_world import Run, VirtualModel, World
+from loadtests.virtual.virtual_world import Run, VirtualModel, World
 from serving.profile.curve import Point, Profile
 from serving.profile.derived.latency import Latency
 from serving.scheduler.commands import Answer, RunBatch

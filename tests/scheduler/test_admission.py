@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.virtual_world import Run, World
+from loadtests.virtual.virtual_world import Run, World
 from serving.policy.estimates.latency import TRY_US
 from serving.policy.limits.admission import FlowDemand, allot
 from serving.scheduler.admission import RESTART_US, RETRY_US_MIN

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from loadtests.virtual_world import Run, VirtualModel, VirtualVariant, World, offer
+from loadtests.virtual.virtual_world import Run, VirtualModel, VirtualVariant, World, offer
 from serving.scheduler.commands import RunBatch
 from serving.simulation.devices.device import Physics
 from serving.values.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Needs

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.virtual_world import Run, World, offer
+from loadtests.virtual.virtual_world import Run, World, offer
 from serving.policy.estimates.latency import TRY_US
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.devices.device import BatchTimes

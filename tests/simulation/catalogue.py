@@ -12,7 +12,7 @@
 
 from dataclasses import replace
 
-from loadtests.virtual_world import VirtualModel, World
+from loadtests.virtual.virtual_world import VirtualModel, World
 from serving.values.specs import BatchingSpec
 
 SLO = BatchingSpec("slo", guard_us=0)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from random import Random
 
-from loadtests.virtual_moves import Listed
+from loadtests.virtual.virtual_moves import Listed
 from serving.control.commands import Command
 from serving.control.control import Control
 from serving.control.state.desired import DesiredReplica, DesiredSlice, DesiredState

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from loadtests.virtual_world import Run, VirtualModel, World, offer
+from loadtests.virtual.virtual_world import Run, VirtualModel, World, offer
 from serving.policy.batching.catalogue import POLICIES
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.devices.device import Physics

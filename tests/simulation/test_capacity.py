@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadtests.virtual_world import World, good_share
+from loadtests.virtual.virtual_world import World, good_share
 from serving.values.specs import BatchingSpec
 from tests.seeds import some
 from tests.simulation.catalogue import CAPACITIES, CAPACITY_SHARE, SETTLE_US, TOLERATED_BAD, WORLDS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loadtests.virtual_world import Run, World
+from loadtests.virtual.virtual_world import Run, World
 from serving.simulation.traffic.arrivals import Arrival
 from serving.simulation.traffic.patterns import POISSON_CV, due_times
 from serving.values.specs import BatchingSpec

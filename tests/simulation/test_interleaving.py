@@ -7,7 +7,7 @@ from heapq import merge
 
 import pytest
 
-from loadtests.virtual_world import Run, VirtualModel, World, good_share, offer
+from loadtests.virtual.virtual_world import Run, VirtualModel, World, good_share, offer
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.devices.device import BatchTimes
 from serving.simulation.traffic.arrivals import Arrival

@@ -5,7 +5,7 @@ from statistics import median
 
 import pytest
 
-from loadtests.virtual_world import Run, VirtualModel, World, offer
+from loadtests.virtual.virtual_world import Run, VirtualModel, World, offer
 from serving.simulation.tally import Tally
 from tests.simulation.catalogue import (
     BUSY_SHARE,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from loadtests.disturbed_policies import SecondBySecond
-from loadtests.virtual_world import World, offer
+from loadtests.scheduling.disturbed_policies import SecondBySecond
+from loadtests.virtual.virtual_world import World, offer
 from serving.simulation.devices.device import Physics
 from serving.values.disturbance import Disturbance, preempted, shared, slowed
 from serving.values.specs import BatchingSpec

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.virtual_world import good_share
+from loadtests.virtual.virtual_world import good_share
 from serving.policy.estimates.rates import Rate
 from tests.seeds import some
 from tests.simulation.catalogue import CAPACITIES, MISREAD, MISREAD_SHARE, TOLERATED_BAD, WORLDS

@@ -1,12 +1,12 @@
 """Models of unlike SLOs on several slices, in virtual time: near the best of the published rules.
 
-The mixes, and what these carry of them, are those of `python -m loadtests.policies --mixes`.
+The mixes, and what these carry of them, are those of `python -m loadtests.scheduling.policies --mixes`.
 """
 
 import pytest
 
-from loadtests.mixes import CONTENDERS, NAMED, NEAR, Mix, draw_mix, find_mix
-from loadtests.virtual_world import VirtualModel, good_share
+from loadtests.virtual.mixes import CONTENDERS, NAMED, NEAR, Mix, draw_mix, find_mix
+from loadtests.virtual.virtual_world import VirtualModel, good_share
 
 pytestmark = pytest.mark.in_turn(2)
 

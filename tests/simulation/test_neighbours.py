@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from loadtests.virtual_world import World
+from loadtests.virtual.virtual_world import World
 from serving.policy.estimates.freshness import Freshness
 from serving.scheduler.commands import Command, FlagProfile, RunBatch
 from serving.scheduler.scheduler import Scheduler

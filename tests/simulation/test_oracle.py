@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from loadtests.virtual_world import Run, World, offer
+from loadtests.virtual.virtual_world import Run, World, offer
 from serving.simulation.tally import Tally
 from serving.simulation.traffic.arrivals import Arrival
 from serving.values.specs import BatchingSpec

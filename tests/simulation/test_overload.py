@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.virtual_world import World, good_share
+from loadtests.virtual.virtual_world import World, good_share
 from tests.simulation.catalogue import CAPACITIES, CAPACITY_SHARE, OVERLOAD_SHARE, WORLDS
 
 pytestmark = pytest.mark.in_turn(2)

@@ -8,7 +8,7 @@ from math import ceil
 
 import pytest
 
-from loadtests.virtual_world import Run, VirtualModel, World, offer
+from loadtests.virtual.virtual_world import Run, VirtualModel, World, offer
 from serving.scheduler.commands import Answer
 from serving.simulation.traffic.arrivals import Arrival
 from serving.values.objectives import MOST_ACCURATE, Needs

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadtests.virtual_world import Run, World, good_share, offer
+from loadtests.virtual.virtual_world import Run, World, good_share, offer
 from serving.scheduler.commands import Answer, RunBatch
 from serving.values.specs import BatchingSpec
 from serving.values.vocabulary import COMPLETED

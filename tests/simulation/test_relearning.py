@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.virtual_world import Run, World, offer
+from loadtests.virtual.virtual_world import Run, World, offer
 from serving.policy.estimates.latency import ENOUGH, WINDOW
 from serving.scheduler.commands import Answer, RunBatch
 from serving.scheduler.slices.replicas import Replica

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from loadtests.scaled_world import (
+from loadtests.virtual.scaled_world import (
     MINUTE,
     SECOND,
     ScaledModel,

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from loadtests.virtual_moves import Listed
+from loadtests.virtual.virtual_moves import Listed
 from serving.control.commands import FindCapacity
 from serving.control.control import Control
 from serving.control.state.rules import Rules

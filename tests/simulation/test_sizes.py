@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from loadtests.virtual_world import Run, VirtualModel, World, offer
+from loadtests.virtual.virtual_world import Run, VirtualModel, World, offer
 from serving.scheduler.commands import RunBatch
 from serving.values.specs import BatchingSpec
 

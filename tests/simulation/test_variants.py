@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.virtual_world import (
+from loadtests.virtual.virtual_world import (
     Run,
     VirtualModel,
     VirtualVariant,

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from loadtests.virtual_world import good_share
+from loadtests.virtual.virtual_world import good_share
 from serving.simulation.devices.device import Physics
 from tests.seeds import some
 from tests.simulation.catalogue import SETTLED

@@ -55,9 +55,9 @@ from serving.values.vocabulary import NEVER_US
 
 MIXED_SHARE = 0.85  # of a neighbour's slack that one batch may take: 16 of 18.7 ms was best in simulation
 HELD = 0.8
-"""Of a batch's slack: so long it leaves the last slice to tighter neighbours. Of mix 6 (`loadtests.mixes`) at
-2,000 a second 0.9756 are in time without, 0.9864 with .3 and 0.9938 with .6; mix 1 gains 2 % from .6 to .8,
-and nothing from there to .9."""
+"""Of a batch's slack: so long it leaves the last slice to tighter neighbours. Of mix 6
+(`loadtests.virtual.mixes`) at 2,000 a second 0.9756 are in time without, 0.9864 with .3 and 0.9938 with .6;
+mix 1 gains 2 % from .6 to .8, and nothing from there to .9."""
 LITTLE = 0.5  # of an equal share of the slices: a model that needs no more does not cause an overload
 LOOKED = 8  # models of a slice that one review looks at; if there are more, in turn
 LULL = 3  # times the saving; gaps of Poisson arrivals are longer in less than 5 % of cases where waiting pays

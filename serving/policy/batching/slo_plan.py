@@ -17,7 +17,8 @@ SHARES = (QUANTILE, 0.9, 0.8, 0.7)
 for few rows: with stops of 1 to 50 ms for 30 % of the time .7 carries twice as much (docs/scheduling.md)."""
 RESERVE = 1.5
 """Of what comes: so much is to be carried before a plan holds nearly always. A stop leaves a queue behind, to
-be worked off. In simulation (`loadtests.disturbed_policies`, half load, stops of 30 %) 1 answers 2 % less."""
+be worked off. In simulation (`loadtests.scheduling.disturbed_policies`, half load, stops of 30 %) 1 answers 2
+% less."""
 RHO = 1.0  # share of the slices' time that the plan may use; .95 cost 2-4 % of capacity in simulation
 CROWDED = 1.1
 """Of the slices' time, that short batches may take as planned: rates are of surges. With 1 mix 15 keeps 99 %

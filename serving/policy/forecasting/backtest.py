@@ -24,7 +24,7 @@ SPAN = 2.0  # horizons, at least, are half a life of an error
 OVERLAP = 0.5  # of the bins of a horizon: windows so far from each other count as two
 LEVEL_MAX = 0.98
 """Beyond it a few errors would decide. Of what came, the two leave up to 3 % more below the high quantile, at
-no more pinball loss (`python -m loadtests.forecasts`, over 60 and 180 s)."""
+no more pinball loss (`python -m loadtests.scaling.forecasts`, over 60 and 180 s)."""
 EVENT_BINS = 12  # and a horizon: what is off within that is off once, which is no law
 ALIKE = 0.5  # standard deviations of the history: as different as that, and a time counts 0.6
 ANY = 0.02  # of the weight of a time that is alike is that of any other

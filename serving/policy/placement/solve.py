@@ -24,7 +24,7 @@ from serving.policy.placement.terms.problem import Instances, Parts, PlacementPr
 DEMANDS_MAX = 300
 """The most demands that the integer program is used for. Above this it takes up to 9 s, and price-and-round
 takes one. Price-and-round is within 0.01 % of what whole replicas need at least
-(`python -m loadtests.placement`)."""
+(`python -m loadtests.placing.placement`)."""
 PATTERNS_MAX = 4_000
 """The most bundles of one device that the integer program may choose from, for each pool."""
 POOLINGS = 3

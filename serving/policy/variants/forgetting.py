@@ -13,7 +13,7 @@ HORIZON_FIRST = 64
 HORIZON_MAX = 8192
 """Rounds that are planned for. It doubles with the rounds behind (Auer et al. 2002, section 4), and the
 weights go on. From HORIZON_MAX on it stays: with more, arms that turn bad would be left ever later; with this
-one five arms change places within some thousand rounds (`python -m loadtests.learning`)."""
+one five arms change places within some thousand rounds (`python -m loadtests.selection.learning`)."""
 
 
 class Shares:

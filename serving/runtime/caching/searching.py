@@ -19,7 +19,7 @@ from serving.runtime.clocks.clock import now_us
 
 LOOK_US = 30
 """Gateway CPU of a look: 60 to 95 us by itself, 7 to 13 where 32 share a round trip (answers of 1 KB;
-loadtests/redis_cost.py)."""
+loadtests/memory/redis_cost.py)."""
 
 
 class SharedTier(Protocol):

@@ -29,8 +29,8 @@ META_BYTES_MAX: Final = 16 << 20
 INLINE_BYTES_MAX: Final = 128 << 10
 """Payloads of a batch up to this go over the socket, larger ones through shared memory (`shared.py`).
 
-Measured by `python -m loadtests.ipc` on 2 cores of a Zen 4 VM, three runs, with a model that reads all of
-its input; CPU of gateway and worker together, socket against shared: at 128 KiB 187 and 193 us in, 172 and
+Measured by `python -m loadtests.core.ipc` on 2 cores of a Zen 4 VM, three runs, with a model that reads all
+of its input; CPU of gateway and worker together, socket against shared: at 128 KiB 187 and 193 us in, 172 and
 161 us out (means; either way won runs); at 256 KiB 218 and 194 in, 212 and 187 out, shared in every run.
 """
 

@@ -4,8 +4,8 @@ A load that takes longer than SLOW_S goes on beside those that follow, so that i
 
 Both threads need the interpreter; a batch that waits for it gets it after SWITCH_S, unless a single call of
 the load keeps it longer (reading minilm's vocabulary: 15 ms). What a round trip of one of digits' rows takes
-beside a load, milliseconds, `python -m loadtests.loading --rounds 4`, medians of four to seven runs on two
-cores that others were using, too:
+beside a load, milliseconds, `python -m loadtests.core.loading --rounds 4`, medians of four to seven runs on
+two cores that others were using, too:
 
     loaded beside           minilm: 99 %   longest   resnet50: 99 %   longest
     on the batches' thread          as long as the load: 42 to 2,900

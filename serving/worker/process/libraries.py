@@ -2,7 +2,8 @@
 
 `import torch` maps 400 MB of machine code and binds it, which Python does without letting go of the
 interpreter: the batches of models that need no torch would stand still meanwhile. Opened before, by a call
-that lets go, it is found by the import. `python -m loadtests.loading --serve simple:default --load digits:cnn
+that lets go, it is found by the import. `python -m loadtests.core.loading --serve simple:default --load
+digits:cnn
 --rounds 1`, longest trip, twice each on a busy machine: 769 and 639 ms without it, 58 and 74 ms with it.
 """
 

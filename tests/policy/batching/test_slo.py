@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.virtual_world import World, good_share
+from loadtests.virtual.virtual_world import World, good_share
 from serving.policy.batching.slo import Slo
 from serving.values.specs import BatchingSpec
 from tests.policy.views import NOW_US, ArrivalSeen, QueueSeen, queues

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.forecasts import ENSEMBLE, HISTORIES, Counts, mean, recorded, score, twin_day
+from loadtests.scaling.forecasts import ENSEMBLE, HISTORIES, Counts, mean, recorded, score, twin_day
 from serving.policy.forecasting.ensemble import MEMBERS, forecast, foretell
 from tests.seeds import drawn
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from loadtests import fleets
-from loadtests.fleets import KIND, SCENARIOS, SHARES, make_option, within
+from loadtests.placing import fleets
+from loadtests.placing.fleets import KIND, SCENARIOS, SHARES, make_option, within
 from serving.policy.placement.terms.geometry import A100_80
 from serving.policy.placement.terms.problem import Demand, Instances, Option, PlacementDevice, Pool
 

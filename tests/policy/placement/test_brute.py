@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
+from loadtests.virtual.baselines import first_fit, gpulet, mig_serving, nexus, parvagpu
 from serving.policy.placement.packing.patterns import patterns
 from serving.policy.placement.solvers.exact import solve_exact
 from serving.policy.placement.terms.geometry import A100_80

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.baselines import first_fit, mig_serving, parvagpu
+from loadtests.virtual.baselines import first_fit, mig_serving, parvagpu
 from serving.policy.placement.assignment.assign import assign
 from serving.policy.placement.solvers.exact import solve_exact
 from serving.policy.placement.solvers.rounding import price_and_round, round_prices

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from loadtests import h2wire
+from loadtests.hostile import h2wire
 from tests.router.rpc_edge import Core, completed, serve, simple_request
 from tests.router.rpc_wire import PATH, Wire, wire
 

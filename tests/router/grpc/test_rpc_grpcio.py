@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from loadtests import h2wire
+from loadtests.hostile import h2wire
 from router.protocol.account import Account
 from serving.values.specs import Limits
 from tests.router.rpc_edge import INFER, Core, completed, serve, simple_request

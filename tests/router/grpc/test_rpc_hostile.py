@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
-from loadtests import h2wire
+from loadtests.hostile import h2wire
 from router.grpc.rpc import SERVICE, RpcServer
 from router.grpc.rpc.calls import MESSAGE_BYTES_MAX
 from router.protocol.account import Account

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from loadtests.redis_server import RedisServer, redis_server
+from loadtests.stand.redis_server import RedisServer, redis_server
 from serving.cache.entries import KeptAnswer
 from serving.runtime.caching.redis_tier import BEAT_S, VALUE_BYTES_MAX, WAITING_MAX, RedisQuery
 from serving.runtime.clocks.clock import now_us

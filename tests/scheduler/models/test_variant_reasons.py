@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from loadtests.virtual_world import offer
+from loadtests.virtual.virtual_world import offer
 from serving.policy.variants.climbing import LOAD_SHARE, RISE_US
 from serving.scheduler.models.variant_reasons import LadderReasons, VariantReasons, variant_reasons_of
 from serving.simulation.traffic.arrivals import Arrival

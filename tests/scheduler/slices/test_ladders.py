@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from loadtests.virtual_world import VirtualModel, offer, offer_steps
+from loadtests.virtual.virtual_world import VirtualModel, offer, offer_steps
 from serving.policy.variants.climbing import RISE_US
 from serving.scheduler.admission import REVIEW_US
 from serving.scheduler.commands import RunBatch

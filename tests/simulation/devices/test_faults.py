@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadtests.virtual_world import Run, World
+from loadtests.virtual.virtual_world import Run, World
 from serving.scheduler.commands import Answer, RunBatch
 from serving.simulation.devices.faults import FAULTS_MAX, Fault, Hazards, draw_faults
 from serving.simulation.engine import Simulation

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from loadtests.virtual_moves import (
+from loadtests.virtual.virtual_moves import (
     ACCIDENTS,
     END_US,
     GIB,

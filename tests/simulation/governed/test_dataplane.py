@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from loadtests.virtual_moves import GIB, ONE, SECOND, Listed, M, N
+from loadtests.virtual.virtual_moves import GIB, ONE, SECOND, Listed, M, N
 from serving.control.commands import ForgetModel, Look, Measure, RetireModel, Route, ServeModel
 from serving.policy.estimates.freshness import Freshness
 from serving.profile.curve import Point, Profile

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.virtual_world import VirtualModel, World, offer
+from loadtests.virtual.virtual_world import VirtualModel, World, offer
 from serving.simulation.devices.device import ExactDevice
 from serving.simulation.engine import Simulation
 from serving.simulation.results.series import (

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.virtual_world import Run, World
+from loadtests.virtual.virtual_world import Run, World
 from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
 from serving.simulation.traffic.arrivals import Arrival
 from serving.simulation.traffic.replay import recorded_files, replay

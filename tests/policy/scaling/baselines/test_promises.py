@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from loadtests.baselines.scaling_oracle import Oracle
+from loadtests.virtual.baselines.scaling_oracle import Oracle
 from serving.policy.scaling.baselines.aiad import Aiad
 from serving.policy.scaling.baselines.hpa import Hpa
 from serving.policy.scaling.baselines.infaas import Infaas

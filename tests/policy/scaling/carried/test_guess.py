@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadtests.scaled_world import ScaledModel, ScaledWorld
+from loadtests.virtual.scaled_world import ScaledModel, ScaledWorld
 from serving.policy.scaling.carried.guess import COUNTS, CVS, SIGMAS, carried, guess
 from serving.profile.curve import Point, Profile
 

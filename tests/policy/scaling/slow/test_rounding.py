@@ -5,7 +5,7 @@ from math import inf
 import numpy as np
 import pytest
 
-from loadtests.scaling_plan import draw
+from loadtests.scaling.scaling_plan import draw
 from serving.policy.scaling.slow.objective_value import carry, worth
 from serving.policy.scaling.slow.problem import make_problem
 from serving.policy.scaling.slow.rounding import round_covers

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import ngh2
 import pytest
 
-from loadtests import h2wire
+from loadtests.hostile import h2wire
 from router.http.fastpath import places
 from serving.values.specs import Limits
 from tests.router.grpc.fastrpc.client import client_of

@@ -9,7 +9,7 @@ import grpc
 import ngh2
 import pytest
 
-from loadtests import h2wire
+from loadtests.hostile import h2wire
 from router.security.auth.guard import KeyGuard
 from router.security.auth.keys import KeyFile
 from serving.values.specs import Limits

@@ -5,7 +5,7 @@ import socket
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from loadtests.fuzz.http import Application, Line
+from loadtests.hostile.fuzz.http import Application, Line
 from router.http.fastpath.edge import FastEdge
 from router.http.fastpath.protocol import FastProtocol
 from serving.values.specs import Limits

@@ -7,8 +7,8 @@ import socket
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from loadtests.fuzz.http import Application, Line
-from loadtests.wire import read_answer
+from loadtests.harness.wire import read_answer
+from loadtests.hostile.fuzz.http import Application, Line
 from router.http.fastpath.edge import FastEdge
 from router.http.fastpath.protocol import FED_BYTES, FastProtocol
 from serving.values.specs import Limits

@@ -2,7 +2,7 @@
 
 import pytest
 
-from loadtests.redis_server import redis_server
+from loadtests.stand.redis_server import redis_server
 from router.verbs.doctor.network import check_redis
 from serving.cache.spec import RedisSpec
 from tests.router.verbs.doctor.roots import is_fault, is_ok

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from loadtests.gateway import ROOT
+from loadtests.harness.gateway import ROOT
 
 MEASURING = {"numpy", "orjson", "pydantic", "pynvml", "rich", "typer", "yaml"}
 WORKER = {"numpy", "orjson"}

@@ -1,0 +1,1 @@
+"""What the scheduler, control and workers cost."""

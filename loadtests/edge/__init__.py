@@ -1,0 +1,1 @@
+"""What a request costs at the edge, beside peers."""

@@ -1,0 +1,1 @@
+"""What is lost when something dies or changes under load."""

@@ -1,0 +1,1 @@
+"""All that only a GPU can show."""

@@ -1,0 +1,1 @@
+"""Hostile traffic, and inputs made by the million."""

@@ -1,0 +1,1 @@
+"""What the cache and models on demand cost, and what they bring."""

@@ -1,0 +1,1 @@
+"""Placement: solvers compared, plans placed and rehearsed."""

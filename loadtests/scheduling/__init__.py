@@ -1,0 +1,1 @@
+"""Which promises batching keeps, live and in virtual time."""

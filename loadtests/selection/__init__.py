@@ -1,0 +1,1 @@
+"""Which variant answers, and what learning it costs."""

@@ -1,0 +1,1 @@
+"""Worlds in virtual time, and the baselines that play in them."""
