@@ -77,14 +77,17 @@ def test_after_a_change_the_sources_are_read_until_they_are_compiled_again(
     for package in compiled.PACKAGES:
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
     assert told(["-c", ASK], tmp_path) == [1, 1]
-    with (tmp_path / "serving" / "specs.py").open("a") as file:
+    with (tmp_path / "serving" / "values" / "specs.py").open("a") as file:
         file.write("# changed\n")
     assert told(["-c", ASK], tmp_path) == [0, 0]
 
 
 def test_all_that_decides_is_compiled() -> None:
     names = {str(file) for file in compiled.sources()}
-    assert {f"serving/policy/batching/{name}.py" for name in ("slo", "aimd", "nanily", "static")} <= names
+    assert {
+        f"serving/policy/batching/{name}.py"
+        for name in ("slo", "published/aimd", "published/nanily", "static")
+    } <= names
     assert {"serving/scheduler/scheduler.py", "serving/scheduler/dispatch.py"} <= names
 
 
