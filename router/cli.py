@@ -1,7 +1,7 @@
 """The `penstock` command: one verb, one function. Heavy imports wait until their verb is called."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
@@ -41,6 +41,20 @@ RehearseOption = Annotated[
 ]
 
 
+TargetArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[MODEL]",
+        help="One model: a .py, .onnx or .pt2 file, hf:FOLDER, a model folder, or remote:HOST:PORT/MODEL.",
+    ),
+]
+SloOption = Annotated[str | None, typer.Option(help="The SLO of MODEL, such as 50ms; else one is derived.")]
+DimOption = Annotated[
+    list[str], typer.Option(help="The usual size of a free dimension of MODEL, such as seq=128; repeatable.")
+]
+SaveOption = Annotated[Path | None, typer.Option(help="Write the settings of MODEL into this new file.")]
+
+
 def _say_version(asked: bool) -> None:
     if asked:
         typer.echo(f"penstock {version('penstock')}")
@@ -61,7 +75,11 @@ def penstock(
 class ServeOptions:
     """What the command line says in place of the settings; None: nothing."""
 
+    target: TargetArgument = None
     config: ConfigOption = Path("penstock.yaml")
+    slo: SloOption = None
+    dim: DimOption = field(default_factory=list)
+    save: SaveOption = None
     rest_port: PortOption = None
     grpc_port: PortOption = None
     metrics_port: PortOption = None
@@ -80,12 +98,17 @@ def _serve(asked: ServeOptions) -> int:
     from router.startup.serve import (
         serve_settings,  # pulls in the servers: 0.5 s that `check` need not wait for
     )
+    from router.verbs.target.asked import TargetOptions, settings_file
+    from router.verbs.target.errors import TargetError
 
     try:
-        settings = load_settings(asked.config, asked.rehearse)
+        config = settings_file(
+            asked.target, asked.config, TargetOptions(asked.slo, tuple(asked.dim), asked.save)
+        )
+        settings = load_settings(config, asked.rehearse)
         keys, warnings = check_keys(settings)
         warnings += check_tls(settings)
-    except SettingsError as error:
+    except (SettingsError, TargetError) as error:
         typer.echo(str(error), err=True)
         return 1
     for warning in (*settings.warnings, *warnings):

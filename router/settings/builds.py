@@ -33,7 +33,7 @@ def identify(model: ServedModel, kept: bool) -> ServedModel:
     variants = tuple(
         replace(
             variant,
-            build=build_of(spec.folder, variant) + guards if kept else variant.build,
+            build=build_of(spec, variant) + guards if kept else variant.build,
             artifact_bytes=_artifact_bytes(variant),
         )
         if variant.name in model.variants
@@ -65,7 +65,7 @@ def revision_of(model: ServedModel) -> str:
         file
         for variant in model.spec.variants
         if variant.name in model.variants
-        for file in _files(model.spec.folder, variant)
+        for file in _files(model.spec, variant)
     ]
     whole = sha256()
     for name, path in dict.fromkeys(files):
@@ -77,14 +77,15 @@ def revision_of(model: ServedModel) -> str:
     return whole.hexdigest()[:16] + _guards(model.spec)
 
 
-def build_of(folder: Path, variant: VariantSpec) -> str:
-    """Return the SHA-256 over `model.yaml`, the folder's Python files, and the variant's artifact (a file, or
-    all files below it). It covers contents and relative names, so equal copies elsewhere are the same build.
+def build_of(spec: ModelSpec, variant: VariantSpec) -> str:
+    """Return the SHA-256 over `model.yaml`, the Python files of the folder and beside the model's code, and
+    the variant's artifact (a file, or all files below it). It covers contents and relative names, so equal
+    copies elsewhere are the same build.
 
     A file that cannot be read counts as not there: no worker loads it either.
     """
     whole = sha256()
-    for name, path in _files(folder, variant):
+    for name, path in _files(spec, variant):
         try:
             with open_regular(path) as file:
                 content = file_digest(file, "sha256").digest()
@@ -94,9 +95,10 @@ def build_of(folder: Path, variant: VariantSpec) -> str:
     return whole.hexdigest()
 
 
-def _files(folder: Path, variant: VariantSpec) -> list[tuple[str, Path]]:
+def _files(spec: ModelSpec, variant: VariantSpec) -> list[tuple[str, Path]]:
     """Return what decides a variant's answers: relative names and paths."""
-    files = [(path.name, path) for path in (folder / MODEL_FILE, *sorted(folder.glob("*.py")))]
+    folder = spec.code.parent if spec.code is not None else spec.folder
+    files = [(path.name, path) for path in (spec.folder / MODEL_FILE, *sorted(folder.glob("*.py")))]
     if variant.artifact is not None:
         files += _below(variant.artifact)
     return files

@@ -37,6 +37,7 @@ LAST_LINE_S: Final = 0.2
 GENERATIONS: Final = (700, 10, 50)
 """When Python's collector looks: at all that is not frozen, once 350,000 more objects were made than went. It
 takes 0.2 us an object. 4,096 connections are some 100,000, and they go without it."""
+PORTS: Final = "; try another port: --rest-port, --grpc-port, --metrics-port, --admin-port; 0 is any free one"
 INTERPRETED = (
     "warning: decisions are interpreted, at twice the cost: `python -m serving.compiled` compiles them"
 )
@@ -78,7 +79,7 @@ async def _serve(settings: Settings, filed: Settings, output: Output, keys: Sequ
     try:
         await deployment.bind()
     except OSError as error:
-        logger.error("penstock cannot listen: %s", error)
+        logger.error("penstock cannot listen: %s%s", error, PORTS if "in use" in str(error) else "")
         await deployment.close()
         return 1
     _announce(deployment, settings, keys)

@@ -66,6 +66,11 @@ class TensorSpec:
     parameter: bool = False
 
 
+PYTHON = "python"
+BACKENDS = (PYTHON, "onnx", "torch_export", "transformers", "remote")
+"""What loads and runs a variant: the model's own code, a runtime of files, or another server."""
+
+
 @dataclass(frozen=True, slots=True)
 class VariantSpec:
     """One way to compute a model. `artifact` is the path that its code loads; accuracy is measured or None.
@@ -73,6 +78,7 @@ class VariantSpec:
     `deterministic`: equal requests get equal answers, but for rounding in the variant's datatype. `build`: a
     digest of all that determines its answers, "" if its answers are not kept. `artifact_bytes`: the size of
     all files of the artifact, 0 if unknown. `compile`: how it runs on a GPU: "none", "torch" or "graphs".
+    `backend`: what loads and runs it, of BACKENDS.
     """
 
     name: str
@@ -83,6 +89,7 @@ class VariantSpec:
     build: str = ""
     artifact_bytes: int = 0
     compile: str = "none"
+    backend: str = PYTHON
 
 
 SIZE_BITS = 5
@@ -171,8 +178,8 @@ class ModelSpec:
     """A model folder (`models/<name>/model.yaml`) with the measurements of its build. `slo_us`: 0 if only
     penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number. `decoupled`: a
     request, of one row, has any number of answers. `sequence`: None for a model whose requests stand for
-    themselves. `unbatched`: clients and the model's code know no batch dimension; all in between has one, of
-    one row."""
+    themselves. `code`: the file of its Python code, None for `model.py`. `unbatched`: clients and the model's
+    code know no batch dimension; all in between has one, of one row."""
 
     name: str
     folder: Path
@@ -193,6 +200,7 @@ class ModelSpec:
     unbatched: bool = False
     application: Application | None = None
     priorities: Priorities | None = None
+    code: Path | None = None
 
     def told(self, tensor: TensorSpec) -> tuple[int, ...]:
         """Return the shape that clients know of an input or output."""

@@ -41,6 +41,7 @@ def main() -> int:
     # Ctrl-C reaches the whole foreground group; the gateway decides when a worker ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leave_no_core()
+    sys.dont_write_bytecode = True  # an edit within a second, of the same size, would find the old code
     # End of file is noticed between batches; the keeper also ends a batch whose gateway died. It follows the
     # thread that started this process, so the gateway starts workers from its main thread.
     keep(Charge(asked.parent, asked.say, (asked.fd, *_areas(asked)), asked.memory))
@@ -72,7 +73,7 @@ def _stay_on(cores: set[int]) -> list[int]:
 
 def _serve(asked: argparse.Namespace) -> int:
     # Heavy: numpy and what models import make thread pools, which must inherit the affinity set above.
-    from serving.worker.backends.python import PythonBackend
+    from serving.worker.backends.chosen import ChosenBackend
     from serving.worker.frames.shared import SharedArea
     from serving.worker.frames.wire import ProtocolError
     from serving.worker.loop.device_loop import DeviceLoop
@@ -89,7 +90,7 @@ def _serve(asked: argparse.Namespace) -> int:
     open_torch_beside()
     code = 0
     with socket.socket(fileno=asked.fd) as sock:
-        backend = PythonBackend(asked.threads, asked.device)
+        backend = ChosenBackend(asked.threads, asked.device)
         make = WorkerLoop if asked.device == "cpu" else DeviceLoop
         worker = make(sock, areas, backend, asked.device)
         try:

@@ -34,8 +34,11 @@ class GatewayProcess:
         command = [sys.executable, "-m", module, "serve", "--config", str(config)]
         for option in free:
             command += [option, "0"]
-        with log.open("w") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=ROOT)
+        self._start(command, ROOT)
+
+    def _start(self, command: Sequence[str], folder: Path) -> None:
+        with self._log.open("w") as output:
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
         self.rest = self._await(r"REST +http://(\S+)")
         self.grpc = self._await(r"gRPC +(\S+)")
         self.admin = self._await(r"\badmin +(?:http://)?(\S+)")
@@ -46,6 +49,15 @@ class GatewayProcess:
         """A gateway that is ready; `module` starts it."""
         gateway = cls(config, log, module)
         gateway.await_ready()
+        return gateway
+
+    @classmethod
+    def of_target(cls, target: str, folder: Path, slo: str) -> "GatewayProcess":
+        """A gateway of one model without settings, started in `folder`."""
+        gateway = cls.__new__(cls)
+        gateway._log = folder / "log"
+        command = [sys.executable, "-m", "router.cli", "serve", target, "--slo", slo]
+        gateway._start([*command, *(word for option in PORTS for word in (option, "0"))], folder)
         return gateway
 
     @staticmethod

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from router.settings.model_file.applications import read_application
+from router.settings.model_file.backends import check_backends
 from router.settings.model_file.sequences import read_sequence
 from router.settings.model_file.validation import read_validation
 from router.settings.values.document import read_document
@@ -67,6 +68,7 @@ def load_model(folder: Path) -> ModelSpec:
         raise SettingsError(findings.problems)
     _check_tensors(findings, model)
     _check_variants(findings, model)
+    check_backends(findings, model)
     for index, parameter in enumerate(model.parameters):
         _check_parameter(findings, ("parameters", index), parameter)
     _check_distinct(findings, ("parameters",), model.parameters)
@@ -253,6 +255,8 @@ def _check_built(findings: Findings, model: ModelFile, folder: Path) -> None:
         for index, variant in enumerate(model.variants)
         if variant.artifact is not None
     ]
+    if model.code is not None:
+        named.append((("code",), model.code))
     if model.accuracy is not None:
         named.append((("accuracy", "file"), model.accuracy.file))
     if model.validation is not None:
@@ -323,6 +327,7 @@ def _spec(
         description=model.description.strip(),
         validation=validation,
         decoupled=model.decoupled,
+        code=folder / model.code if model.code is not None else None,
     )
 
 
@@ -343,4 +348,5 @@ def _variant(
         accuracy=accuracy.get(section.name),
         deterministic=deterministic,
         compile=section.compile,
+        backend=section.backend,
     )

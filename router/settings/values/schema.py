@@ -425,6 +425,7 @@ class VariantSection(Section):
     name: Name
     artifact: Text | None = None
     deterministic: bool | None = None
+    backend: Literal["python", "onnx", "torch_export", "transformers", "remote"] = "python"
     compile: Literal["none", "torch", "graphs"] = "none"
     options: dict[str, Scalar] = {}
 
@@ -489,4 +490,5 @@ class ModelFile(Section):
     sequence: dict[str, object] | None = None  # of SequenceSection
     priorities: PrioritiesSection | None = None
     build: Text | None = None
+    code: Text | None = None
     endpoints: dict[str, object] | None = None

@@ -231,4 +231,4 @@ async def opened(
 
 
 def _build(target: Target) -> str:
-    return build_of(target.model.folder, target.model.variant(target.variant))
+    return build_of(target.model, target.model.variant(target.variant))

@@ -1,4 +1,4 @@
-"""Models written in Python: `<folder>/model.py` with `load(artifact, options) -> Model`.
+"""Models written in Python: `<folder>/model.py` with `load(artifact, options) -> Model`, or a shorter form.
 
 Torch is what most of them compute with, yet this file never imports it: it costs 1.5 s and a
 worker of plain numpy models starts in a tenth of that. It is set up once a model has imported it.
@@ -6,17 +6,20 @@ worker of plain numpy models starts in a tenth of that. It is set up once a mode
 
 import importlib.util
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
 from threading import Lock
 from types import CodeType, ModuleType
-from typing import cast
+from typing import Final, cast
 
+from serving.values.specs import ParameterValue
+from serving.worker.backends.adapting import OUTPUT, ShortModel, has_short_form, short_form
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.samples import obstacle, warm_rows
+from serving.worker.backends.signature import Signature, SignatureError, tensors_of
 from serving.worker.backends.unbatched import Unbatched
 from serving.worker.device.compiling import GRAPHS, TORCH, CapturedPredict, GpuGraphs, compiled
 from serving.worker.device.ports import DeviceModel, Streams
@@ -24,6 +27,8 @@ from serving.worker.device.running import TensorModel
 from serving.worker.device.streams import streams_on
 from serving.worker.frames.orders import LoadOrder
 
+ROWS: Final = (1, 2)
+"""Of the runs that show which dimension is the batch."""
 _numbers = count()  # of what was executed: names of modules are never used again
 
 
@@ -50,28 +55,38 @@ class PythonBackend:
 
     def prepare(self, order: LoadOrder) -> None:
         """Load the folder's code once. Raises FileNotFoundError if the folder holds no code."""
-        key = (order.folder, order.revision)
+        key = (_file(order), order.revision)
         with self._locks.setdefault(key, Lock()):  # two variants may be loaded at once
             if key not in self._modules:
-                self._modules[key] = _execute(order.folder, next(_numbers))
+                self._modules[key] = _execute(_file(order), next(_numbers))
 
     def load(self, order: LoadOrder) -> LoadedModel:
         """Load a model. Raises AttributeError if the folder's code is no model's."""
         self.prepare(order)
         self._settle_newly()
-        load = getattr(self._modules[order.folder, order.revision], "load", None)
-        if not callable(load):
-            raise AttributeError(f"{order.folder / 'model.py'} has no function load(artifact, options)")
-        made = cast(Callable[[Path | None, dict[str, object]], object], load)
+        made = self._maker(order)
         # Not named here: see `Replica.drop`.
         options = {**dict(order.options), **self._device}
         if order.unbatched:
             return self._checked(Unbatched(made(order.artifact, options)), order)
         return self._checked(made(order.artifact, options), order)
 
+    def _maker(self, order: LoadOrder) -> Callable[[Path | None, dict[str, object]], object]:
+        """Return the code's `load`, or one for its short form."""
+        module = self._modules[_file(order), order.revision]
+        load = getattr(module, "load", None)
+        if callable(load):
+            return cast(Callable[[Path | None, dict[str, object]], object], load)
+        if order.decoupled or not has_short_form(module):
+            expected = "no function load(artifact, options)"
+            shorter = "" if order.decoupled else ", no class Model and no function predict"
+            raise AttributeError(f"{_file(order)} has {expected}{shorter}")
+        output = order.outputs[0].name if order.outputs else OUTPUT
+        return lambda _artifact, _options: ShortModel(short_form(module), output)
+
     def _checked(self, model: object, order: LoadOrder) -> LoadedModel:
         self._settle_newly()  # its loading may have imported torch
-        loaded = f"what {order.folder / 'model.py'} loads"
+        loaded = f"what {_file(order)} loads"
         if order.decoupled and not callable(getattr(model, "stream", None)):
             raise AttributeError(
                 f"{loaded} has no method stream(inputs, parameters), which decoupled: true needs"
@@ -95,7 +110,7 @@ class PythonBackend:
     def _of_tensors(self, model: object, order: LoadOrder) -> TensorModel:
         torch = self._torch
         if torch is None:
-            raise AttributeError(f"{order.folder / 'model.py'} has predict_device, but imports no torch")
+            raise AttributeError(f"{_file(order)} has predict_device, but imports no torch")
         if self._streams is None:
             self._streams = self._make_streams(torch, self._where)
         specs, types = (order.inputs, order.outputs), (torch.bfloat16, torch.int16)
@@ -129,9 +144,9 @@ class PythonBackend:
     def keep(self, orders: Collection[LoadOrder]) -> None:
         """Forget the code of other orders: the next load from another folder or revision executes its file
         again."""
-        kept = {(order.folder, order.revision) for order in orders}
+        kept = {(_file(order), order.revision) for order in orders}
         for key in self._modules.keys() - kept:
-            del sys.modules[self._modules.pop(key).__name__]
+            _forget(self._modules.pop(key).__name__)
             self._locks.pop(key, None)
 
 
@@ -142,20 +157,62 @@ class _Source(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def _execute(folder: Path, number: int) -> ModuleType:
-    path = folder / "model.py"
+def _file(order: LoadOrder) -> Path:
+    return order.code or order.folder / "model.py"
+
+
+def _execute(path: Path, number: int) -> ModuleType:
+    """Execute a file as a package of its own, so that it imports its neighbours: `from . import layers`."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there; a model's folder keeps its code in model.py")
     # The number keeps apart two folders of the same name, and two revisions of one.
-    name = f"penstock_model_{number}_{folder.name}"
-    spec = importlib.util.spec_from_file_location(name, path, loader=_Source(name, str(path)))
+    name = f"penstock_model_{number}_{path.parent.name if path.name == 'model.py' else path.stem}"
+    neighbours = [str(path.parent)]
+    loader = _Source(name, str(path))
+    spec = importlib.util.spec_from_file_location(
+        name, path, loader=loader, submodule_search_locations=neighbours
+    )
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} cannot be imported")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and torch look their module up by name
     try:
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
+    except BaseException as error:
+        _forget(name)
+        if isinstance(error, ModuleNotFoundError) and _is_beside(path, error.name):
+            hint = f"{error}; it is beside {path}: try `from . import {error.name}`"
+            raise ModuleNotFoundError(hint, name=error.name) from error
         raise
     return module
+
+
+def _is_beside(path: Path, name: str | None) -> bool:
+    return name is not None and any((path.parent / name).with_suffix(each).exists() for each in (".py", ""))
+
+
+def _forget(name: str) -> None:
+    """Remove a model's module, and what it imported of its neighbours."""
+    for each in [each for each in sys.modules if each == name or each.startswith(f"{name}.")]:
+        del sys.modules[each]
+
+
+def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signature:
+    """Return what a file's model takes and answers, found by runs of its sample with one row and with two.
+
+    Raises SignatureError if it has no sample, or if rows do not come first.
+    """
+    file = Path(artifact)
+    order = LoadOrder(
+        0, file.stem, file.parent, "default", None, tuple(options.items()), (), (), (0, 0), code=file
+    )
+    model = PythonBackend(1).load(order)
+    sample = getattr(model, "sample", None)
+    if not callable(sample):
+        raise SignatureError(
+            "has no function sample(rows), and one run of it shows shapes and datatypes; "
+            "expected arrays by name, such as {'x': np.zeros((rows, 4), np.float32)}"
+        )
+    inputs = [sample(rows, 0) for rows in ROWS]
+    outputs = [model.predict(dict(each), {}) for each in inputs]
+    return Signature(tensors_of(inputs, ROWS), tensors_of(outputs, ROWS))

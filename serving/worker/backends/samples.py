@@ -37,12 +37,20 @@ def make_sample(inputs: Sequence[TensorSpec], rows: int) -> Arrays:
     if told := obstacle(inputs):
         raise ValueError(told)
     rng = np.random.default_rng(_SEED)
-    return {spec.name: _numbers(spec, rows, rng) for spec in inputs}
+    return {
+        spec.name: _drawn("FP32" if spec.datatype == ANY else spec.datatype, (rows, *spec.shape[1:]), rng)
+        for spec in inputs
+    }
 
 
-def _numbers(spec: TensorSpec, rows: int, rng: np.random.Generator) -> Array:
-    datatype = "FP32" if spec.datatype == ANY else spec.datatype
-    shape = (rows, *spec.shape[1:])
+def numbers(datatype: str, shape: tuple[int, ...], seed: int) -> Array:
+    """Return an array as `make_sample` makes it; BYTES are empty texts."""
+    return _drawn(datatype, shape, np.random.default_rng(seed))
+
+
+def _drawn(datatype: str, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    if datatype == "BYTES":
+        return np.full(shape, b"", object)
     if datatype == "BF16":  # the upper half of an FP32
         return (rng.random(shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
     dtype = DTYPES[datatype]

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from serving.values.sequences import SequenceSpec, pack_spec, unpack_spec
-from serving.values.specs import Guard, ModelSpec, ParameterValue, SizeHint, TensorSpec
+from serving.values.specs import PYTHON, Guard, ModelSpec, ParameterValue, SizeHint, TensorSpec
 from serving.worker.frames.batches import MESSAGE_CHARS_MAX
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError, pack_frame
 
@@ -28,7 +28,8 @@ class LoadOrder:
     model's files are at the moment; the folder's code is executed once for each. `deterministic`: the variant
     says that it is. `batch_max`: the most rows of a batch; `compile`: how it runs on a GPU. `hint`: by
     what the size of a row is known without the model, None if it has no sizes. `decoupled`: a row has any
-    number of answers. `sequence`: None for a model without sequences. `unbatched`: see ModelSpec.
+    number of answers. `sequence`: None for a model without sequences. `unbatched`, `code`: see ModelSpec.
+    `backend`: see VariantSpec.
     """
 
     replica: int
@@ -48,6 +49,8 @@ class LoadOrder:
     decoupled: bool = False
     sequence: SequenceSpec | None = None
     unbatched: bool = False
+    backend: str = PYTHON
+    code: Path | None = None
 
     @classmethod
     def of(cls, replica: int, model: ModelSpec, variant: str, revision: str = "") -> "LoadOrder":
@@ -58,7 +61,8 @@ class LoadOrder:
             chosen.artifact.resolve() if chosen.artifact else None,
             chosen.options, model.inputs, model.outputs, (model.sizes[0], model.sizes[-1]), revision,
             chosen.deterministic, model.batch_max, chosen.compile,
-            model.size_hint, model.decoupled, model.sequence, model.unbatched,
+            model.size_hint, model.decoupled, model.sequence, model.unbatched, chosen.backend,
+            model.code.resolve() if model.code else None,
         )  # fmt: skip
 
 
@@ -154,6 +158,8 @@ def pack_load(order: LoadOrder) -> bytes:
                 "hint": order.hint and (order.hint.input, order.hint.buckets, order.hint.unit),
                 "decoupled": order.decoupled,
                 "sequence": pack_spec(order.sequence),
+                "backend": order.backend,
+                "code": str(order.code) if order.code else None,
             }
         ),
     )
@@ -175,7 +181,8 @@ def unpack_load(frame: Frame) -> LoadOrder:
             _field(found, "deterministic", bool), _field(found, "batch_max", int),
             _field(found, "compile", str),
             hint, _field(found, "decoupled", bool), unpack_spec(found["sequence"]),
-            _field(found, "unbatched", bool),
+            _field(found, "unbatched", bool), _field(found, "backend", str),
+            Path(str(found["code"])) if found["code"] else None,
         )  # fmt: skip
     except (KeyError, TypeError, ValueError) as error:
         raise ProtocolError(f"a LOAD frame cannot be read: {error!r}") from None

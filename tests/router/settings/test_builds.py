@@ -9,7 +9,7 @@ import pytest
 
 from router.settings import load_settings
 from router.settings.builds import build_of, identified
-from serving.values.specs import VariantSpec
+from serving.values.specs import ModelSpec, VariantSpec
 from tests.router.settings.samples import write_deployment
 
 
@@ -23,8 +23,12 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
+def _spec(folder: Path, code: Path | None = None) -> ModelSpec:
+    return ModelSpec("m", folder, (), (), (), "a", slo_us=1000, batch_max=1, code=code)
+
+
 def build(folder: Path, artifact: str = "build/a.bin") -> str:
-    return build_of(folder, VariantSpec("a", folder / artifact))
+    return build_of(_spec(folder), VariantSpec("a", folder / artifact))
 
 
 def test_a_copy_elsewhere_is_the_same_build(folder: Path, tmp_path: Path) -> None:

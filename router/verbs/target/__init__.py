@@ -1,0 +1,1 @@
+"""`penstock serve MODEL`: a model file becomes settings, without YAML."""

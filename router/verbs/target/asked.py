@@ -1,0 +1,61 @@
+"""From the command line of `penstock serve` to the settings file that it serves."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from router.settings.values.problems import fault
+from router.verbs.target.errors import TargetError
+from router.verbs.target.target import is_settings, read_target
+from router.verbs.target.writing import write_settings
+
+_SLO = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)?")
+_DIM = re.compile(r"([^=\s]+)=(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class TargetOptions:
+    """What the command line says of a model without settings: `--slo`, `--dim` and `--save`, as it says
+    it."""
+
+    slo: str | None = None
+    dims: Sequence[str] = ()
+    save: Path | None = None
+
+
+def settings_file(text: str | None, config: Path, options: TargetOptions) -> Path:
+    """Return the settings to serve: `config`, or those that it writes for the model that `text` names, and
+    says so. Raises TargetError if that model, or an option, is none."""
+    if text is None or is_settings(text):
+        if options != TargetOptions():
+            raise TargetError(
+                "--slo, --dim and --save are for one model; got none, expected `penstock serve MODEL`"
+            )
+        return config if text is None else Path(text)
+    slo_ms, sizes = _slo_ms(options.slo), _sizes(options.dims)
+    written = write_settings(read_target(text), slo_ms, sizes, options.save)
+    for line in written.lines:
+        typer.echo(line)
+    return written.settings
+
+
+def _slo_ms(text: str | None) -> float | None:
+    if text is None:
+        return None
+    found = _SLO.fullmatch(text.strip())
+    if found is None or float(found[1]) == 0:
+        raise TargetError(fault("--slo is no time", text, "a time such as 50ms or 2s"))
+    return float(found[1]) * (1000 if found[2] == "s" else 1)
+
+
+def _sizes(texts: Sequence[str]) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for text in texts:
+        said = _DIM.fullmatch(text.strip())
+        if said is None or int(said[2]) == 0:
+            raise TargetError(fault("--dim is no size", text, "NAME=SIZE, such as seq=128"))
+        found[said[1]] = int(said[2])
+    return found

@@ -1,0 +1,45 @@
+"""The signature of a model, asked of a process of its own: a file may be large, print, or break it."""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from router.verbs.target.errors import TargetError
+from router.verbs.target.target import Target
+from serving.worker.backends.signature import Signature, Tensor
+
+
+def signature_of(target: Target, sizes: Mapping[str, int]) -> Signature:
+    """Return what the model takes and answers. `sizes`: of free dimensions, by name.
+
+    Raises TargetError with the model's own error if it cannot be loaded, or does not run.
+    """
+    options = {f"dim.{name}": size for name, size in sizes.items()}
+    with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
+        told = Path(folder, "signature.json")
+        command = [sys.executable, "-m", "serving.worker.describe", target.backend, target.artifact]
+        command += ["--options", json.dumps(options), "--to", str(told)]
+        code = subprocess.run(command, check=False).returncode  # noqa: S603  our own module
+        if not told.exists():
+            raise TargetError(f"{target.text}: the process that loaded it ended with {code}")
+        found = json.loads(told.read_text("utf-8"))
+    if "error" in found:
+        raise TargetError(f"{target.text}: {found['error']}")
+    return Signature(
+        _tensors(found["inputs"]),
+        _tensors(found["outputs"]),
+        float(found["latency_ms"]),
+        str(found["artifact"]),
+        keys=found["keys"],
+    )
+
+
+def _tensors(found: list[dict[str, Any]]) -> tuple[Tensor, ...]:
+    return tuple(
+        Tensor(each["name"], each["datatype"], tuple(each["dimensions"]), tuple(each["labels"]))
+        for each in found
+    )

@@ -1,0 +1,140 @@
+"""The settings of a target, as files that an operator can read, edit and keep."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from router.verbs.target.described import signature_of
+from router.verbs.target.errors import TargetError
+from router.verbs.target.target import Target
+from serving.values.specs import TensorSpec
+from serving.worker.backends.signature import Signature, Tensor, batch_max_of, specs_of
+
+HOME: Final = Path(".penstock")
+"""Where the files of a target lie that the operator did not ask for: below the folder of the command."""
+SLO_FACTOR: Final = 10
+"""A derived SLO leaves a request so many times what it takes alone: room for a queue and a batch."""
+SLOS_MS: Final = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 60_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A settings file, and what it says, in lines for the operator."""
+
+    settings: Path
+    lines: tuple[str, ...]
+
+
+def write_settings(
+    target: Target, slo_ms: float | None, sizes: Mapping[str, int], save: Path | None
+) -> Written:
+    """Write `penstock.yaml` and, if the target has none, `model.yaml`.
+
+    `slo_ms`: None derives one from what a row takes here. `save`: the settings file; None writes both files
+    below HOME, over those of an earlier call. Raises TargetError if the model cannot be served, or if a file
+    that the operator named is there already.
+    """
+    file = save or _home(target) / "penstock.yaml"
+    model = file.parent / ("models" if save else "model") / (target.name if save else "")
+    for each in (file, *([model / "model.yaml"] if target.backend else [])):
+        if save and each.exists():
+            raise TargetError(f"{each} is there already; got --save {save}, expected a new file")
+    if not target.backend:
+        _write(file, _settings(target, target.artifact, slo_ms))
+        return Written(file, (f"{target.text}: served as its model.yaml says; settings are in {file}",))
+    found = signature_of(target, sizes)
+    stated = slo_ms or _derived(found.latency_ms)
+    _write(model / "model.yaml", _model(target, found, sizes))
+    _write(file, _settings(target, str(model.relative_to(file.parent)), stated))
+    return Written(file, tuple(_lines(target, found, (slo_ms, stated), file)))
+
+
+def _home(target: Target) -> Path:
+    """Return a folder that no other target has: a gateway that serves one follows its settings file."""
+    names = (target.name if number == 1 else f"{target.name}-{number}" for number in count(1))
+    return next(HOME / name for name in names if _is_own(HOME / name / "penstock.yaml", target))
+
+
+def _is_own(file: Path, target: Target) -> bool:
+    return not file.exists() or file.read_text("utf-8").startswith(_said(target))
+
+
+def _said(target: Target) -> str:
+    return f"# `penstock serve {target.text}` wrote this."
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise TargetError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _derived(latency_ms: float) -> float:
+    return next((each for each in SLOS_MS if each >= SLO_FACTOR * latency_ms), SLOS_MS[-1])
+
+
+def _settings(target: Target, path: str, slo_ms: float | None) -> str:
+    promise = "" if slo_ms is None else f", slo_ms: {slo_ms:g}"
+    return (
+        f"{_said(target)} Slices, tiers and more models go here too.\n"
+        f"models:\n  - {{path: {json.dumps(path)}{promise}}}\n"
+    )
+
+
+def _model(target: Target, found: Signature, sizes: Mapping[str, int]) -> str:
+    batch_max = batch_max_of(found)
+    variant = f"name: default, backend: {target.backend}"
+    options: dict[str, object] = {f"dim.{name}": size for name, size in sizes.items()}
+    if target.backend == "remote":
+        url, _, model = target.artifact.partition("/")
+        options = {"url": url, "model": model, **options}
+    elif target.backend != "python":
+        variant += f", artifact: {json.dumps(found.artifact or target.artifact)}"
+    if options:
+        variant += f", options: {json.dumps(options)}"
+    code = f"code: {json.dumps(target.artifact)}\n" if target.backend == "python" else ""
+    return (
+        f"# `penstock serve {target.text}` found this. docs/models.md explains the keys.\n"
+        f"name: {target.name}\nbatch_max: {batch_max}\n{code}"
+        f"inputs:\n{_tensors(found.inputs, batch_max)}"
+        f"outputs:\n{_tensors(found.outputs, batch_max)}"
+        f"variants:\n  - {{{variant}}}\n"
+        + "".join(f"{key}: {json.dumps(value)}\n" for key, value in found.keys.items())
+    )
+
+
+def _tensors(tensors: Sequence[Tensor], batch_max: int) -> str:
+    lines = []
+    for each, spec in zip(tensors, specs_of(tensors, batch_max), strict=True):
+        shape = list(spec.shape if batch_max else spec.shape[1:])
+        labels = f", labels: {json.dumps(each.labels)}" if each.labels else ""
+        lines.append(
+            f"  - {{name: {json.dumps(each.name)}, datatype: {each.datatype}, shape: {shape}{labels}}}\n"
+        )
+    return "".join(lines)
+
+
+def _lines(target: Target, found: Signature, slo: tuple[float | None, float], file: Path) -> list[str]:
+    asked, stated = slo
+    batch_max = batch_max_of(found)
+    few = {0: "one request at a time", 1: "one row at a time"}
+    batches = few.get(batch_max, f"up to {batch_max} rows at once")
+    takes = ", ".join(map(_told, specs_of(found.inputs, batch_max)))
+    answers = ", ".join(map(_told, specs_of(found.outputs, batch_max)))
+    takes_ms = f"a row takes {found.latency_ms:.2g} ms here"
+    times = "the least" if stated == SLOS_MS[0] else f"at least {SLO_FACTOR} times as much"
+    why = "as asked" if asked else f"{times}; --slo states another"
+    return [
+        f"{target.text}: takes {takes}; answers {answers}; {batches}",
+        f"{takes_ms}: the SLO is {stated:g} ms ({why})",
+        f"each core is a slice; the settings are in {file}",
+    ]
+
+
+def _told(spec: TensorSpec) -> str:
+    return f"{spec.name} ({spec.datatype} {list(spec.shape)})"

@@ -1,0 +1,177 @@
+"""Models in ONNX files, run by ONNX Runtime: the variant's artifact is the file.
+
+ONNX Runtime is imported with the first model that needs it. It comes with `pip install 'penstock[onnx]'`.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from serving.values.specs import ParameterValue
+from serving.worker.backends.contract import LoadedModel
+from serving.worker.backends.samples import numbers
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, sized, sizes_of, unstated
+from serving.worker.backends.unbatched import Unbatched
+from serving.worker.frames.arrays import DTYPES, Arrays
+from serving.worker.frames.orders import LoadOrder
+
+DATATYPES: Final[Mapping[str, str]] = {
+    "tensor(bool)": "BOOL", "tensor(uint8)": "UINT8", "tensor(uint16)": "UINT16", "tensor(uint32)": "UINT32",
+    "tensor(uint64)": "UINT64", "tensor(int8)": "INT8", "tensor(int16)": "INT16", "tensor(int32)": "INT32",
+    "tensor(int64)": "INT64", "tensor(float16)": "FP16", "tensor(float)": "FP32", "tensor(double)": "FP64",
+    "tensor(string)": "BYTES",
+}  # fmt: skip
+"""ONNX Runtime's names of types. It gives no bfloat16 to Python."""
+MISSING: Final = "ONNX Runtime is not installed here; try `pip install 'penstock[onnx]'`"
+TEXT_CHARS_MAX: Final = 300
+"""Of what ONNX Runtime says of a file."""
+PROVIDERS: Final = "providers"
+"""The option that names execution providers, best first, separated by commas: `TensorrtExecutionProvider`."""
+
+
+class OnnxModel:
+    """A session of ONNX Runtime, with the outputs that the model's spec names."""
+
+    def __init__(self, session: Any, order: LoadOrder) -> None:
+        self._session = session
+        self._outputs = [each.name for each in order.outputs]
+        self._texts = frozenset(each.name for each in session.get_inputs() if each.type == "tensor(string)")
+        self._sizes = sizes_of(order.options)
+        self._unbatched = order.unbatched
+        self._inputs = [_tensor(each) for each in session.get_inputs()]
+
+    def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:  # noqa: ARG002  ONNX models take none
+        """Return the outputs by name. Texts are UTF-8 on the wire, and str in ONNX Runtime."""
+        feeds = {name: _texts(array) if name in self._texts else array for name, array in inputs.items()}
+        found = self._session.run(self._outputs, feeds)
+        return {name: _bytes(array) for name, array in zip(self._outputs, found, strict=True)}
+
+    def sample(self, rows: int, size: int) -> Arrays:  # noqa: ARG002  no size hint of such a model is known
+        """Return made-up rows. Dimensions with a name have the size that the variant's options state."""
+        shaped = [(each, sized(each.dimensions, self._sizes)) for each in self._inputs]
+        return {
+            each.name: numbers(each.datatype, shape if self._unbatched else (rows, *shape[1:]), seed)
+            for seed, (each, shape) in enumerate(shaped)
+        }
+
+
+class OnnxBackend:
+    """It executes no code of a folder, so there is nothing to prepare, to set up or to forget.
+
+    `device`: "cpu", or "cuda:0" and so on.
+    """
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        self._threads = threads
+        self._device = device
+
+    def prepare(self, order: LoadOrder) -> None:  # noqa: ARG002
+        """Import ONNX Runtime. Raises ModuleNotFoundError if it is not installed."""
+        _runtime()
+
+    def settle(self) -> None: ...
+    def keep(self, orders: Collection[LoadOrder]) -> None: ...
+
+    def load(self, order: LoadOrder) -> LoadedModel:
+        """Load a file. Raises FileNotFoundError if the variant names none, ValueError if model.yaml and the
+        file state different tensors, and what ONNX Runtime raises of a broken file."""
+        if order.artifact is None:
+            raise FileNotFoundError(f"variant {order.variant} has no artifact; expected an .onnx file")
+        options = dict(order.options)
+        session = _session(_runtime(), order.artifact, self._threads, self._device, options)
+        _check(session, order)
+        model = OnnxModel(session, order)
+        return Unbatched(model) if order.unbatched else model  # type: ignore[return-value]  # it has predict
+
+
+def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signature:
+    """Return what a file takes and answers. Raises SignatureError if Penstock cannot serve that."""
+    session = _session(_runtime(), artifact, 1, "cpu", {})
+    found = Signature(tuple(map(_tensor, session.get_inputs())), tuple(map(_tensor, session.get_outputs())))
+    unstated(found, sizes_of(tuple(options.items())))
+    return found
+
+
+def _runtime() -> Any:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(MISSING) from error
+    return onnxruntime
+
+
+def _session(
+    runtime: Any, artifact: object, threads: int, device: str, options: Mapping[str, ParameterValue]
+) -> Any:
+    settings = runtime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    settings.inter_op_num_threads = 1
+    # Threads that spin between batches would take the core from the worker's other threads.
+    settings.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    settings.log_severity_level = 3
+    providers = _providers(runtime, device, options)
+    try:
+        return runtime.InferenceSession(str(artifact), settings, providers=providers)
+    except Exception as error:  # of a class of its own for each kind of mistake
+        raise SignatureError(f"ONNX Runtime cannot load {artifact}: {str(error)[:TEXT_CHARS_MAX]}") from error
+
+
+def _providers(runtime: Any, device: str, options: Mapping[str, ParameterValue]) -> list[Any]:
+    kind, _, number = device.partition(":")
+    default = "CPUExecutionProvider" if kind == "cpu" else "CUDAExecutionProvider"
+    wanted = [each.strip() for each in str(options.get(PROVIDERS, default)).split(",")]
+    there = runtime.get_available_providers()
+    if lacking := [each for each in wanted if each not in there]:
+        raise ValueError(
+            f"ONNX Runtime has no {', '.join(lacking)} here; it has {', '.join(there)}. "
+            "For a GPU, try `pip install onnxruntime-gpu` in place of onnxruntime"
+        )
+    of_device = {} if kind == "cpu" else {"device_id": number or "0"}
+    return [(each, of_device) if each.startswith(("CUDA", "Tensorrt")) else each for each in wanted]
+
+
+def _check(session: Any, order: LoadOrder) -> None:
+    """Hold model.yaml against the file: a name or a datatype that differs is a mistake of one of them."""
+    for what, specs, found in (
+        ("input", order.inputs, session.get_inputs()),
+        ("output", order.outputs, session.get_outputs()),
+    ):
+        types = {each.name: each.type for each in found}
+        for spec in specs:
+            if spec.name not in types:
+                raise ValueError(
+                    f"model.yaml names the {what} {spec.name!r}; {order.artifact} has {', '.join(types)}"
+                )
+            if DATATYPES.get(types[spec.name]) != spec.datatype:
+                raise ValueError(
+                    f"{what} {spec.name!r} is {spec.datatype} in model.yaml, "
+                    f"and {types[spec.name]} in {order.artifact}"
+                )
+        unnamed = [name for name in types if name not in {spec.name for spec in specs}]
+        if what == "input" and unnamed:
+            raise ValueError(f"model.yaml lacks the inputs {', '.join(unnamed)} of {order.artifact}")
+
+
+def _tensor(each: Any) -> Tensor:
+    datatype = DATATYPES.get(each.type)
+    if datatype is None:
+        raise SignatureError(f"{each.name!r} is a {each.type}, which no datatype of the protocol is")
+    return Tensor(each.name, datatype, tuple(_sides(each)))
+
+
+def _sides(each: Any) -> list[int | str]:
+    """Return the sizes of a tensor's dimensions, a name where a request chooses; ONNX may give it none."""
+    return [
+        side if isinstance(side, int | str) else f"{each.name}.{at}" for at, side in enumerate(each.shape)
+    ]
+
+
+def _texts(array: Any) -> Any:
+    return np.array([each.decode() for each in array.ravel()], object).reshape(array.shape)
+
+
+def _bytes(array: Any) -> Any:
+    if array.dtype != DTYPES["BYTES"]:
+        return array
+    return np.array([str(each).encode() for each in array.ravel()], object).reshape(array.shape)

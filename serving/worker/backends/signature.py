@@ -1,0 +1,111 @@
+"""What a model takes and answers, as its file says it or as one run of it shows it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from serving.values.specs import ParameterValue, TensorSpec
+from serving.worker.frames.arrays import Array, datatype_of
+
+Dimension = int | str
+"""A size, or the name of a size that requests choose."""
+SIZE: Final = "dim."
+"""Options of a variant begin with it that state the size of a free dimension in samples: `dim.seq: 128`."""
+
+BATCH_MAX: Final = 64
+"""The most rows of a batch, where neither file nor operator says so. The sweep finds what pays below it."""
+
+
+class SignatureError(Exception):
+    """A model that cannot be served as it is; the text says why, and what would help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """An input or output as the model has it, the batch dimension included."""
+
+    name: str
+    datatype: str
+    dimensions: tuple[Dimension, ...]
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The inputs and outputs of a model, in its order. `latency_ms`: of one row, 0 where it was not run.
+    `artifact`: where its files are, if not where the question said. `sample_size`: the size hint
+    of the row that was run. `keys`: more keys of a model.yaml."""
+
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    latency_ms: float = 0.0
+    artifact: str = ""
+    sample_size: int = 0
+    keys: Mapping[str, object] = field(default_factory=dict)
+
+
+def sizes_of(options: Sequence[tuple[str, ParameterValue]]) -> Mapping[str, int]:
+    """Return the sizes that a variant's options state, by the dimension's name."""
+    stated = {name.removeprefix(SIZE): value for name, value in options if name.startswith(SIZE)}
+    return {name: int(value) for name, value in stated.items() if isinstance(value, int)}
+
+
+def sized(dimensions: Sequence[Dimension], sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Return the dimensions of a sample; a free one without a size has the size 1."""
+    return tuple(side if isinstance(side, int) else sizes.get(side, 1) for side in dimensions)
+
+
+def unstated(signature: Signature, sizes: Mapping[str, int]) -> None:
+    """Raise SignatureError at the first free dimension of an input, beside the batch, without a size."""
+    for tensor in signature.inputs:
+        for name in tensor.dimensions[1:]:
+            if isinstance(name, str) and name not in sizes:
+                raise SignatureError(
+                    f"input {tensor.name!r} has the free dimension {name!r}; "
+                    f"state what a usual request has: --dim {name}=128"
+                )
+
+
+def batch_max_of(signature: Signature) -> int:
+    """Return how many rows a batch may have: BATCH_MAX where requests choose the first dimension of all
+    tensors, 1 where it is 1, and 0, no batches at all, in all other cases."""
+    tensors = (*signature.inputs, *signature.outputs)
+    if any(not tensor.dimensions for tensor in tensors):
+        return 0
+    first = [tensor.dimensions[0] for tensor in tensors]
+    if all(isinstance(side, str) for side in first):
+        return BATCH_MAX
+    return 1 if all(side == 1 for side in first) else 0
+
+
+def specs_of(tensors: Sequence[Tensor], batch_max: int) -> tuple[TensorSpec, ...]:
+    """Return the tensors as a worker knows them: -1 for the batch, and for each size that requests choose."""
+    return tuple(
+        TensorSpec(each.name, each.datatype, (-1, *_sizes(each.dimensions[1 if batch_max else 0 :])))
+        for each in tensors
+    )
+
+
+def _sizes(dimensions: Sequence[Dimension]) -> list[int]:
+    return [side if isinstance(side, int) else -1 for side in dimensions]
+
+
+def tensors_of(runs: Sequence[Mapping[str, object]], rows: Sequence[int]) -> tuple[Tensor, ...]:
+    """Return the tensors that runs with so many rows had. Raises SignatureError if rows do not come first."""
+    return tuple(_seen(name, [np.asarray(run[name]) for run in runs], rows) for name in runs[0])
+
+
+def _seen(name: str, arrays: Sequence[Array], rows: Sequence[int]) -> Tensor:
+    shapes = [array.shape for array in arrays]
+    if [shape[:1] for shape in shapes] != [(count,) for count in rows]:
+        told = " and ".join(f"{list(shape)} for {count}" for shape, count in zip(shapes, rows, strict=True))
+        raise SignatureError(f"{name!r} has the shape {told} rows; expected the rows as first dimension")
+    if len({*map(len, shapes)}) > 1:
+        raise SignatureError(f"{name!r} has another rank for {rows[1]} rows than for {rows[0]}")
+    sides = [
+        first if first == second else f"{name}.{at}"
+        for at, (first, second) in enumerate(zip(shapes[0], shapes[-1], strict=True))
+    ]
+    return Tensor(name, datatype_of(arrays[0]), ("batch", *sides[1:]))

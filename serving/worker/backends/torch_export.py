@@ -1,0 +1,149 @@
+"""Models that `torch.export.save` wrote: the variant's artifact is the .pt2 file.
+
+Such a file has the graph and the weights, and needs no code of the model. Torch is imported with the first
+model that needs it.
+"""
+
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+from zipfile import BadZipFile
+
+from serving.values.specs import ParameterValue
+from serving.worker.backends.contract import LoadedModel
+from serving.worker.backends.samples import numbers
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, sized, sizes_of, unstated
+from serving.worker.backends.unbatched import Unbatched
+from serving.worker.frames.arrays import Arrays
+from serving.worker.frames.orders import LoadOrder
+
+DATATYPES: Final[Mapping[str, str]] = {
+    "torch.bool": "BOOL", "torch.uint8": "UINT8", "torch.int8": "INT8", "torch.int16": "INT16",
+    "torch.int32": "INT32", "torch.int64": "INT64", "torch.float16": "FP16", "torch.float32": "FP32",
+    "torch.float64": "FP64",
+}  # fmt: skip
+MISSING: Final = "torch is not installed here; try `pip install torch`"
+
+
+class ExportedModel:
+    """An exported program. Its inputs are positional, in the order of model.yaml; so are its outputs."""
+
+    def __init__(self, torch: ModuleType, program: Any, order: LoadOrder, device: str) -> None:
+        self._torch = torch
+        self._run = program.module()
+        self._inputs = [each.name for each in order.inputs]
+        self._outputs = [each.name for each in order.outputs]
+        self._device = device
+        sizes = sizes_of(order.options)
+        self._samples = [(each.datatype, sized(each.dimensions, sizes)) for each in _inputs(program)]
+        self._unbatched = order.unbatched
+
+    def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:  # noqa: ARG002  exported programs take none
+        """Return the outputs by name."""
+        given = [self._torch.from_numpy(inputs[name]).to(self._device) for name in self._inputs]
+        found = self._run(*given)
+        flat = self._torch.utils._pytree.tree_leaves(found)  # noqa: SLF001  as torch.export counts its outputs
+        return {name: each.cpu().numpy() for name, each in zip(self._outputs, flat, strict=True)}
+
+    def sample(self, rows: int, size: int) -> Arrays:  # noqa: ARG002  no size hint of such a model is known
+        """Return made-up rows. Free dimensions have the size that the variant's options state."""
+        shaped = [(kind, shape if self._unbatched else (rows, *shape[1:])) for kind, shape in self._samples]
+        return {
+            name: numbers(kind, shape, seed)
+            for seed, (name, (kind, shape)) in enumerate(zip(self._inputs, shaped, strict=True))
+        }
+
+
+class TorchExportBackend:
+    """It executes no code of a folder, so there is nothing to forget. `device`: as torch names it."""
+
+    def __init__(self, threads: int, device: str = "cpu") -> None:
+        self._threads = threads
+        self._device = device
+        self._torch: ModuleType | None = None
+
+    def prepare(self, order: LoadOrder) -> None:  # noqa: ARG002
+        """Import torch. Raises ModuleNotFoundError if it is not installed."""
+        self._torch = _import_torch()
+        self.settle()
+
+    def settle(self) -> None:
+        """Set torch's threads, and that it keeps no gradients, for the calling thread."""
+        if self._torch is None:
+            return
+        self._torch.set_num_threads(self._threads)
+        self._torch.set_grad_enabled(False)
+        with suppress(RuntimeError):  # it was set, or operators have run in parallel
+            self._torch.set_num_interop_threads(1)
+
+    def keep(self, orders: Collection[LoadOrder]) -> None: ...
+
+    def load(self, order: LoadOrder) -> LoadedModel:
+        """Load a file. Raises FileNotFoundError if the variant names none, ValueError if model.yaml states
+        another number of tensors than the file, and what torch raises of a broken file."""
+        if order.artifact is None:
+            raise FileNotFoundError(f"variant {order.variant} has no artifact; expected a .pt2 file")
+        self.prepare(order)
+        torch = _import_torch()
+        program = _program(torch, order.artifact)
+        for what, specs, there in (
+            ("inputs", order.inputs, _inputs(program)),
+            ("outputs", order.outputs, _outputs(program)),
+        ):
+            if len(specs) != len(there):
+                raise ValueError(f"model.yaml has {len(specs)} {what}; {order.artifact} has {len(there)}")
+        if self._device != "cpu":
+            from torch.export.passes import move_to_device_pass
+
+            program = move_to_device_pass(program, self._device)
+        model = ExportedModel(torch, program, order, self._device)
+        return Unbatched(model) if order.unbatched else model  # type: ignore[return-value]  # it has predict
+
+
+def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signature:
+    """Return what a file takes and answers. Raises SignatureError if Penstock cannot serve that."""
+    program = _program(_import_torch(), Path(artifact))
+    found = Signature(tuple(_inputs(program)), tuple(_outputs(program)))
+    unstated(found, sizes_of(tuple(options.items())))
+    return found
+
+
+def _import_torch() -> ModuleType:
+    try:
+        import torch
+        import torch.export
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(MISSING) from error
+    return torch
+
+
+def _program(torch: Any, file: Path) -> Any:
+    try:
+        return torch.export.load(file)
+    except (BadZipFile, RuntimeError, ValueError) as error:
+        raise SignatureError(f"{file} is no file of torch.export.save: {error}") from error
+
+
+def _inputs(program: Any) -> list[Tensor]:
+    return [_tensor(program, name, name) for name in program.graph_signature.user_inputs]
+
+
+def _outputs(program: Any) -> list[Tensor]:
+    names = program.graph_signature.user_outputs
+    called = ["output"] if len(names) == 1 else [f"output{number}" for number in range(len(names))]
+    return [_tensor(program, name, label) for name, label in zip(names, called, strict=True)]
+
+
+def _tensor(program: Any, name: str, label: str) -> Tensor:
+    node = next((each for each in program.graph.nodes if each.name == name), None)
+    value: Any = None if node is None else node.meta.get("val")
+    datatype = DATATYPES.get(str(getattr(value, "dtype", "")))
+    if datatype is None:
+        raise SignatureError(f"{name!r} is no tensor of a datatype of the protocol")
+    return Tensor(label, datatype, tuple(_side(each) for each in value.shape))
+
+
+def _side(size: Any) -> int | str:
+    return size if type(size) is int else str(size)

@@ -1,0 +1,89 @@
+"""`penstock serve MODEL`, the command itself: a file, a folder or a server becomes a gateway that answers."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tritonclient import http
+
+from tests.acceptance.gateway import PATIENT_MS, START_S, GatewayProcess
+from tests.worker.backends.graphs import WEIGHTS, linear
+
+CODE = """\
+import numpy as np
+
+def predict(x):
+    return x * 2
+
+def sample(rows):
+    return {"x": np.ones((rows, 4), np.float32)}
+"""
+X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+@contextmanager
+def serving_one(folder: Path, target: str) -> Iterator[GatewayProcess]:
+    """A gateway of one model, started in `folder` and ready."""
+    gateway = GatewayProcess.of_target(target, folder, f"{PATIENT_MS}ms")
+    try:
+        gateway.await_ready()
+        yield gateway
+    finally:
+        gateway.process.kill()
+        gateway.process.wait()
+
+
+def asked(gateway: GatewayProcess, name: str) -> http.InferResult:
+    """The answer of tritonclient to X."""
+    client = http.InferenceServerClient(gateway.rest, network_timeout=START_S, connection_timeout=START_S)
+    given = http.InferInput("x", list(X.shape), "FP32")
+    given.set_data_from_numpy(X)
+    return client.infer(name, [given])
+
+
+def test_a_python_file_is_served_and_another_gateway_serves_it_from_there(tmp_path: Path) -> None:
+    (tmp_path / "doubled.py").write_text(CODE)
+    with serving_one(tmp_path, "doubled.py") as gateway:
+        assert np.array_equal(asked(gateway, "doubled").as_numpy("output"), X * 2)
+        assert "takes x (FP32 [-1, 4]); answers output (FP32 [-1, 4])" in gateway.output
+        (tmp_path / "front").mkdir()
+        with serving_one(tmp_path / "front", f"remote:{gateway.grpc}/doubled") as front:
+            assert np.array_equal(asked(front, "doubled").as_numpy("output"), X * 2)
+            assert front.stop() == 0
+        assert gateway.stop() == 0
+    assert (tmp_path / ".penstock" / "doubled" / "penstock.yaml").exists()
+
+
+def test_an_onnx_file_is_served(tmp_path: Path) -> None:
+    linear(tmp_path / "linear.onnx")
+    with serving_one(tmp_path, "linear.onnx") as gateway:
+        assert np.allclose(asked(gateway, "linear").as_numpy("y"), X @ WEIGHTS)
+        assert gateway.stop(signal.SIGINT) == 0
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("wrong.py", "wrong.py: has no function sample(rows)"),
+        ("junk.onnx", "junk.onnx: ONNX Runtime cannot load"),
+        ("nothing.onnx", "nothing.onnx is not there; expected a .py"),
+    ],
+)
+def test_what_cannot_be_served_ends_the_command_with_a_sentence(
+    tmp_path: Path, target: str, said: str
+) -> None:
+    (tmp_path / "wrong.py").write_text("def predict(x): return x\n")
+    (tmp_path / "junk.onnx").write_text("junk")
+    command = [sys.executable, "-m", "router.cli", "serve", target]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, timeout=START_S, check=False
+    )
+    assert ended.returncode == 1
+    assert re.search(re.escape(said), ended.stderr)
+    assert "Traceback" not in ended.stderr
