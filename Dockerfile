@@ -14,6 +14,7 @@ ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
 # Packages, then models, then the rest: a change repeats only what comes after it. The README is only
 # metadata here, and the packages' places are all that an editable install records of them.
 COPY Makefile pyproject.toml ./
+COPY deploy/requirements.lock deploy/
 COPY router/__init__.py router/
 COPY serving/__init__.py serving/
 RUN --mount=type=cache,target=/root/.cache/pip touch README.md && make .venv/stamps/minilm

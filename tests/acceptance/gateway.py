@@ -8,7 +8,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,9 +36,13 @@ class GatewayProcess:
             command += [option, "0"]
         self._start(command, ROOT)
 
-    def _start(self, command: Sequence[str], folder: Path) -> None:
+    def _start(
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         with self._log.open("w") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder)
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, cwd=folder, env=environment
+            )
         self.rest = self._await(r"REST +http://(\S+)")
         self.grpc = self._await(r"gRPC +(\S+)")
         self.admin = self._await(r"\badmin +(?:http://)?(\S+)")
@@ -52,12 +56,16 @@ class GatewayProcess:
         return gateway
 
     @classmethod
-    def of_target(cls, target: str, folder: Path, slo: str) -> "GatewayProcess":
-        """A gateway of one model without settings, started in `folder`."""
+    def of_target(
+        cls, target: str, folder: Path, slo: str, environment: Mapping[str, str] | None = None
+    ) -> "GatewayProcess":
+        """A gateway of one model without settings, started in `folder`. `environment`: None for this
+        process's own."""
         gateway = cls.__new__(cls)
         gateway._log = folder / "log"
         command = [sys.executable, "-m", "router.cli", "serve", target, "--slo", slo]
-        gateway._start([*command, *(word for option in PORTS for word in (option, "0"))], folder)
+        command += [word for option in PORTS for word in (option, "0")]
+        gateway._start(command, folder, environment)
         return gateway
 
     @staticmethod

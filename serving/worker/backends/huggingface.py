@@ -232,5 +232,7 @@ def _libraries() -> tuple[Any, Any]:
         raise ModuleNotFoundError(MISSING) from error
     logs: Any = transformers.utils.logging
     logs.disable_progress_bar()
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads would be more than the slice's cores
+    os.environ.setdefault(
+        "TOKENIZERS_PARALLELISM", "false"
+    )  # its threads would be more than the slice's cores
     return torch, transformers
