@@ -72,7 +72,7 @@ lock: $(STAMPS)/dev ## write the versions in .venv to deploy/requirements.lock
 	@mv .venv/lock deploy/requirements.lock
 
 clean: ## remove what make and the gateway made: .venv, built models, local profiles, caches
-	rm -rf .venv models/*/build profiles/local *.egg-info .mypy_cache .ruff_cache .pytest_cache \
+	rm -rf .venv dist models/*/build profiles/local *.egg-info .mypy_cache .ruff_cache .pytest_cache \
 	    .hypothesis .import_linter_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +
 
