@@ -12,6 +12,7 @@ from router.commandline.commands import Verb, Verbs, command
 from router.commandline.key_env import KEY_ENV, CaOption, KeyEnvOption
 from router.security.auth.options import KeyOptions, KeysOption
 from router.verbs.doctor.options import DoctorOptions
+from router.verbs.importing.options import ImportOptions
 from router.verbs.place.options import PlaceOptions
 from router.verbs.profiling.options import ProfileOptions
 from router.verbs.simulate.options import SimulateOptions
@@ -207,6 +208,21 @@ def _simulate(asked: SimulateOptions) -> int:
 
 
 app.command("simulate", cls=Verb)(command(SimulateOptions, _simulate))
+
+
+def _import(asked: ImportOptions) -> int:
+    """Turn the model repository of Triton into settings.
+
+    penstock import --triton /models --to penstock --server localhost:8001
+
+    Exit code 1: some models were refused, with a sentence each; 2: nothing can be imported as asked.
+    """
+    from router.verbs.importing.command import import_models  # grpc: 0.2 s
+
+    return import_models(asked)
+
+
+app.command("import", cls=Verb)(command(ImportOptions, _import))
 
 
 def _profile(asked: ProfileOptions) -> int:

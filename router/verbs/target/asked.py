@@ -35,14 +35,15 @@ def settings_file(text: str | None, config: Path, options: TargetOptions) -> Pat
                 "--slo, --dim and --save are for one model; got none, expected `penstock serve MODEL`"
             )
         return config if text is None else Path(text)
-    slo_ms, sizes = _slo_ms(options.slo), _sizes(options.dims)
+    slo_ms, sizes = slo_ms_of(options.slo), _sizes(options.dims)
     written = write_settings(read_target(text), slo_ms, sizes, options.save)
     for line in written.lines:
         typer.echo(line)
     return written.settings
 
 
-def _slo_ms(text: str | None) -> float | None:
+def slo_ms_of(text: str | None) -> float | None:
+    """Return a time in ms, None for no text. Raises TargetError if it is no time."""
     if text is None:
         return None
     found = _SLO.fullmatch(text.strip())

@@ -43,12 +43,14 @@ def write_settings(
         if save and each.exists():
             raise TargetError(f"{each} is there already; got --save {save}, expected a new file")
     if not target.backend:
-        _write(file, _settings(target, target.artifact, slo_ms))
+        write_file(file, _settings(target, target.artifact, slo_ms))
         return Written(file, (f"{target.text}: served as its model.yaml says; settings are in {file}",))
     found = signature_of(target, sizes)
-    stated = slo_ms or _derived(found.latency_ms)
-    _write(model / "model.yaml", _model(target, found, sizes))
-    _write(file, _settings(target, str(model.relative_to(file.parent)), stated))
+    stated = slo_ms or derived_slo_ms(found.latency_ms)
+    write_file(
+        model / "model.yaml", model_text(target, found, sizes, f"`penstock serve {target.text}` found this")
+    )
+    write_file(file, _settings(target, str(model.relative_to(file.parent)), stated))
     return Written(file, tuple(_lines(target, found, (slo_ms, stated), file)))
 
 
@@ -66,7 +68,8 @@ def _said(target: Target) -> str:
     return f"# `penstock serve {target.text}` wrote this."
 
 
-def _write(file: Path, text: str) -> None:
+def write_file(file: Path, text: str) -> None:
+    """Write a file, and its folders. Raises TargetError if the system refuses."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, "utf-8")
@@ -74,19 +77,23 @@ def _write(file: Path, text: str) -> None:
         raise TargetError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _derived(latency_ms: float) -> float:
+def derived_slo_ms(latency_ms: float) -> float:
+    """Return the SLO for a model whose row takes so long."""
     return next((each for each in SLOS_MS if each >= SLO_FACTOR * latency_ms), SLOS_MS[-1])
 
 
 def _settings(target: Target, path: str, slo_ms: float | None) -> str:
+    return f"{_said(target)} Slices, tiers and more models go here too.\nmodels:\n{entry(path, slo_ms)}"
+
+
+def entry(path: str, slo_ms: float | None) -> str:
+    """Return a model's line in `models:`."""
     promise = "" if slo_ms is None else f", slo_ms: {slo_ms:g}"
-    return (
-        f"{_said(target)} Slices, tiers and more models go here too.\n"
-        f"models:\n  - {{path: {json.dumps(path)}{promise}}}\n"
-    )
+    return f"  - {{path: {json.dumps(path)}{promise}}}\n"
 
 
-def _model(target: Target, found: Signature, sizes: Mapping[str, int]) -> str:
+def model_text(target: Target, found: Signature, sizes: Mapping[str, int], said: str) -> str:
+    """Return the model.yaml of a target. `said`: where it is from, for its first line."""
     batch_max = batch_max_of(found)
     variant = f"name: default, backend: {target.backend}"
     options: dict[str, object] = {f"dim.{name}": size for name, size in sizes.items()}
@@ -99,7 +106,7 @@ def _model(target: Target, found: Signature, sizes: Mapping[str, int]) -> str:
         variant += f", options: {json.dumps(options)}"
     code = f"code: {json.dumps(target.artifact)}\n" if target.backend == "python" else ""
     return (
-        f"# `penstock serve {target.text}` found this. docs/models.md explains the keys.\n"
+        f"# {said}. docs/models.md explains the keys.\n"
         f"name: {target.name}\nbatch_max: {batch_max}\n{code}"
         f"inputs:\n{_tensors(found.inputs, batch_max)}"
         f"outputs:\n{_tensors(found.outputs, batch_max)}"
@@ -112,9 +119,10 @@ def _tensors(tensors: Sequence[Tensor], batch_max: int) -> str:
     lines = []
     for each, spec in zip(tensors, specs_of(tensors, batch_max), strict=True):
         shape = list(spec.shape if batch_max else spec.shape[1:])
-        labels = f", labels: {json.dumps(each.labels)}" if each.labels else ""
+        more = f", labels: {json.dumps(each.labels)}" if each.labels else ""
+        more += ", optional: true" if each.optional else ""
         lines.append(
-            f"  - {{name: {json.dumps(each.name)}, datatype: {each.datatype}, shape: {shape}{labels}}}\n"
+            f"  - {{name: {json.dumps(each.name)}, datatype: {each.datatype}, shape: {shape}{more}}}\n"
         )
     return "".join(lines)
 

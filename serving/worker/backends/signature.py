@@ -14,6 +14,8 @@ Dimension = int | str
 SIZE: Final = "dim."
 """Options of a variant begin with it that state the size of a free dimension in samples: `dim.seq: 128`."""
 
+ALL: Final = "*"
+"""The name that stands for all free dimensions without a size of their own: `dim.*: 16`."""
 BATCH_MAX: Final = 64
 """The most rows of a batch, where neither file nor operator says so. The sweep finds what pays below it."""
 
@@ -30,19 +32,23 @@ class Tensor:
     datatype: str
     dimensions: tuple[Dimension, ...]
     labels: tuple[str, ...] = ()
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
     """The inputs and outputs of a model, in its order. `latency_ms`: of one row, 0 where it was not run.
     `artifact`: where its files are, if not where the question said. `sample_size`: the size hint
-    of the row that was run. `keys`: more keys of a model.yaml."""
+    of the row that was run. `rows_max`: of a batch, 0 for
+    no batch dimension, None if the model does not say. `keys`: more keys of a
+    model.yaml."""
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     latency_ms: float = 0.0
     artifact: str = ""
     sample_size: int = 0
+    rows_max: int | None = None
     keys: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -54,14 +60,15 @@ def sizes_of(options: Sequence[tuple[str, ParameterValue]]) -> Mapping[str, int]
 
 def sized(dimensions: Sequence[Dimension], sizes: Mapping[str, int]) -> tuple[int, ...]:
     """Return the dimensions of a sample; a free one without a size has the size 1."""
-    return tuple(side if isinstance(side, int) else sizes.get(side, 1) for side in dimensions)
+    others = sizes.get(ALL, 1)
+    return tuple(side if isinstance(side, int) else sizes.get(side, others) for side in dimensions)
 
 
 def unstated(signature: Signature, sizes: Mapping[str, int]) -> None:
     """Raise SignatureError at the first free dimension of an input, beside the batch, without a size."""
     for tensor in signature.inputs:
         for name in tensor.dimensions[1:]:
-            if isinstance(name, str) and name not in sizes:
+            if isinstance(name, str) and not {name, ALL} & sizes.keys():
                 raise SignatureError(
                     f"input {tensor.name!r} has the free dimension {name!r}; "
                     f"state what a usual request has: --dim {name}=128"
@@ -69,8 +76,10 @@ def unstated(signature: Signature, sizes: Mapping[str, int]) -> None:
 
 
 def batch_max_of(signature: Signature) -> int:
-    """Return how many rows a batch may have: BATCH_MAX where requests choose the first dimension of all
-    tensors, 1 where it is 1, and 0, no batches at all, in all other cases."""
+    """Return how many rows a batch may have, as the signature says. Else BATCH_MAX where requests choose the
+    first dimension of all tensors, 1 where that is 1, and 0, no batches, in all other cases."""
+    if signature.rows_max is not None:
+        return signature.rows_max
     tensors = (*signature.inputs, *signature.outputs)
     if any(not tensor.dimensions for tensor in tensors):
         return 0

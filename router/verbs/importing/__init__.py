@@ -1,0 +1,1 @@
+"""`penstock import`: the model repository of another server becomes settings."""
