@@ -45,7 +45,7 @@ RehearseOption = Annotated[
 TargetArgument = Annotated[
     str | None,
     typer.Argument(
-        metavar="[MODEL]",
+        metavar="MODEL",
         help="One model: a .py, .onnx or .pt2 file, hf:FOLDER, a model folder, or remote:HOST:PORT/MODEL.",
     ),
 ]
@@ -91,7 +91,12 @@ class ServeOptions:
 
 
 def _serve(asked: ServeOptions) -> int:
-    """Start the gateway and its workers; Ctrl-C or SIGTERM answers what was accepted, then ends."""
+    """Start the gateway and its workers; Ctrl-C or SIGTERM answers what was accepted, then ends.
+
+    penstock serve model.onnx --slo 50ms
+
+    penstock serve --config penstock.yaml
+    """
     from router.settings import SettingsError, load_settings
     from router.settings.keys import check_keys
     from router.settings.tls_check import check_tls

@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any, TypeVar, get_type_hints
 
 import typer
@@ -35,6 +35,13 @@ def _flagged(options: Sequence[Any]) -> list[Any]:
     return list(options)
 
 
+def _default(option: Field[Any]) -> Any:
+    """Return what an option is that the command line leaves out; empty where it must be there."""
+    if option.default_factory is not MISSING:
+        return option.default_factory()
+    return inspect.Parameter.empty if option.default is MISSING else option.default
+
+
 def command(options: type[_Options], run: Callable[[_Options], int]) -> Callable[..., None]:
     """Return a function that takes all fields of `options`, with their texts as its --help; it exits with
     what `run` returns."""
@@ -47,7 +54,7 @@ def command(options: type[_Options], run: Callable[[_Options], int]) -> Callable
         inspect.Parameter(
             each.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=each.default if each.default_factory is MISSING else each.default_factory(),
+            default=_default(each),
             annotation=hints[each.name],
         )
         for each in fields(options)  # type: ignore[arg-type]
