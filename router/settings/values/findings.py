@@ -11,7 +11,15 @@ from pydantic_core import ErrorDetails
 
 from router.settings.values.document import Document, Unreadable
 from router.settings.values.fields import FAULT
-from router.settings.values.problems import Loc, SettingsError, SettingsProblem, fault, unknown_name
+from router.settings.values.foreign import FOREIGN
+from router.settings.values.problems import (
+    Loc,
+    SettingsError,
+    SettingsProblem,
+    fault,
+    shown,
+    unknown_name,
+)
 from serving.runtime.slicing.inventory import Inventory, take_inventory
 from serving.values.slice_specs import DeviceSpec
 
@@ -132,7 +140,10 @@ class Findings:
         if isinstance(got, Unreadable) and not unknown:
             self._faulty.add(loc)  # its problem is in the document's own
         elif unknown:
-            message = unknown_name("unknown key", str(loc[-1]), _keys_at(schema, error["loc"][:-1]))
+            key = str(loc[-1])
+            message = unknown_name("unknown key", key, _keys_at(schema, error["loc"][:-1]))
+            if key in FOREIGN:
+                message = f"unknown key; got {shown(key)}: {FOREIGN[key]}"
             self.add(loc, message, at_key=True)
         else:
             self.add(loc, _sentence(error), at_key=error["type"] == "missing")
