@@ -200,6 +200,24 @@ def explain(
     raise typer.Exit(explain_model(model, url, tier, as_json, key_env=key_env))
 
 
+@app.command("infer", cls=Verb)
+def infer_one(
+    model: Annotated[str, typer.Argument(help="A model that is served.")],
+    data: Annotated[
+        str | None,
+        typer.Option(help='Values such as {"x": [[1, 2]]}, a text, @FILE or -. Else an example is sent.'),
+    ] = None,
+    url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the whole answer as JSON.")] = False,
+    key_env: KeyEnvOption = KEY_ENV,
+    _ca: CaOption = "",
+) -> None:
+    """Send one request to a running gateway, and print the answer."""
+    from router.verbs.infer import infer
+
+    raise typer.Exit(infer(model, data, url, as_json, key_env))
+
+
 def _simulate(asked: SimulateOptions) -> int:
     """Simulate what a settings file would answer in time, on measured latencies.
 

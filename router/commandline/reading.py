@@ -131,10 +131,12 @@ def key_advice(code: int, said: str, key_env: str) -> str:
     return f"{said or 'the gateway asks for an API key'}. Put {what} into the environment as {key_env}"
 
 
-def read_json(url: str, path: str, key_env: str = KEY_ENV) -> object:
+def read_json(
+    url: str, path: str, key_env: str = KEY_ENV, body: bytes | None = None, wait_s: float = FETCH_S_MAX
+) -> object:
     """Return the JSON at a path of the gateway with its REST port or admin door at `url`. Raises
     UnreachableError if there is no gateway, RefusedError if it answers with an error. `key_env`: see
-    `with_key`."""
+    `with_key`. `body`: what to POST, None for GET; `wait_s`: the longest wait."""
     try:
         url = address_of(url)
     except ValueError as error:
@@ -142,8 +144,8 @@ def read_json(url: str, path: str, key_env: str = KEY_ENV) -> object:
     opener, start = direct(url)
     address = url + path
     try:
-        request = with_key(urllib.request.Request(start + path), key_env)  # noqa: S310  # it is http
-        with opener.open(request, timeout=FETCH_S_MAX) as answer:
+        request = with_key(urllib.request.Request(start + path, body), key_env)  # noqa: S310  # it is http
+        with opener.open(request, timeout=wait_s) as answer:
             found: object = json.load(answer)
     except urllib.error.HTTPError as error:
         with error:

@@ -52,6 +52,13 @@ def test_a_python_file_is_served_and_another_gateway_serves_it_from_there(tmp_pa
     with serving_one(tmp_path, "doubled.py") as gateway:
         assert np.array_equal(asked(gateway, "doubled").as_numpy("output"), X * 2)
         assert "takes x (FP32 [-1, 4]); answers output (FP32 [-1, 4])" in gateway.output
+        command = [sys.executable, "-m", "router.cli", "infer", "doubled", "--url", gateway.rest]
+        told = subprocess.run(
+            [*command, "--data", "[[1, 2, 3, 4]]"], capture_output=True, text=True, check=True
+        )
+        assert told.stdout.startswith("output  FP32 [1, 4]: 2, 4, 6, 8\nanswered in ")
+        wrong = subprocess.run([*command, "--data", "[[1, 2]]"], capture_output=True, text=True, check=False)
+        assert (wrong.returncode, "'x'" in wrong.stderr) == (1, True)
         (tmp_path / "front").mkdir()
         with serving_one(tmp_path / "front", f"remote:{gateway.grpc}/doubled") as front:
             assert np.array_equal(asked(front, "doubled").as_numpy("output"), X * 2)

@@ -28,11 +28,11 @@ HERE = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """`rows`: of the largest batch; `queue_us`: how long a request may wait. `columns`: of the sample's INPUT
-    and OUTPUT."""
+    """`rows`: of the largest batch; `queue_us`: how long a request may wait, None if the server is to make no
+    batches of its own. `columns`: of the sample's INPUT and OUTPUT."""
 
     rows: int
-    queue_us: int
+    queue_us: int | None
     columns: tuple[int, int] = (1024, 10)
 
 
@@ -72,7 +72,7 @@ def triton(wheel: Path, folder: Path, tuning: Tuning, cores: tuple[int, int] | N
                 for stub in children(pid):
                     if STUB in command_line(stub):
                         pin(stub, [cores[0]])
-            yield Gateway("127.0.0.1", http, pid)
+            yield Gateway("127.0.0.1", http, pid, rpc_port=grpc)
 
 
 def workers(server: Gateway) -> list[int]:
@@ -117,6 +117,12 @@ def _lay_out(wheel: Path, folder: Path, tuning: Tuning, place: Path) -> None:
         instance_group [{{count: 1, kind: KIND_CPU}}]
         parameters {{key: "file", value: {{string_value: "{folder / "model.py"}"}}}}
         parameters {{key: "packages", value: {{string_value: "{sysconfig.get_path("purelib")}"}}}}
+        {"" if tuning.queue_us is None else _batching(tuning)}
+    """)
+
+
+def _batching(tuning: Tuning) -> str:
+    return f"""
         dynamic_batching {{
             max_queue_delay_microseconds: 0
             default_queue_policy {{
@@ -126,4 +132,4 @@ def _lay_out(wheel: Path, folder: Path, tuning: Tuning, place: Path) -> None:
                 max_queue_size: {8 * tuning.rows}
             }}
         }}
-    """)
+    """
