@@ -17,6 +17,9 @@ HOME: Final = Path(".penstock")
 """Where the files of a target lie that the operator did not ask for: below the folder of the command."""
 SLO_FACTOR: Final = 10
 """A derived SLO leaves a request so many times what it takes alone: room for a queue and a batch."""
+BULK, BULK_FACTOR = "bulk", 20
+"""A tier for clients that can wait, such as those that send many rows at once: its SLO is so many times as
+long."""
 SLOS_MS: Final = (10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 60_000)
 
 
@@ -83,7 +86,9 @@ def derived_slo_ms(latency_ms: float) -> float:
 
 
 def _settings(target: Target, path: str, slo_ms: float | None) -> str:
-    return f"{_said(target)} Slices, tiers and more models go here too.\nmodels:\n{entry(path, slo_ms)}"
+    bulk = "" if slo_ms is None else f"tiers:\n  - {{name: {BULK}, slo_ms: {BULK_FACTOR * slo_ms:g}}}\n"
+    head = f"{_said(target)} Slices, tiers and more models go here too.\n"
+    return f"{head}models:\n{entry(path, slo_ms)}{bulk}"
 
 
 def entry(path: str, slo_ms: float | None) -> str:
@@ -140,6 +145,7 @@ def _lines(target: Target, found: Signature, slo: tuple[float | None, float], fi
     return [
         f"{target.text}: takes {takes}; answers {answers}; {batches}",
         f"{takes_ms}: the SLO is {stated:g} ms ({why})",
+        f"clients that can wait send `x-tier: {BULK}` and have {BULK_FACTOR * stated:g} ms",
         f"each core is a slice; the settings are in {file}",
     ]
 

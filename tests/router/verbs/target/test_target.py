@@ -69,6 +69,8 @@ def test_the_settings_that_it_writes_serve_the_model(home: Path, monkeypatch: py
     assert [each.shape for each in (*spec.inputs, *spec.outputs)] == [(-1, 4), (-1, 3)]
     (variant,) = spec.variants
     assert (variant.backend, variant.artifact) == ("onnx", home / "net.onnx")
+    (bulk,) = served.tiers
+    assert (bulk.tier, bulk.slo_us) == ("bulk", 30_000_000)
 
 
 @pytest.mark.parametrize(("latency_ms", "slo_ms"), [(0.01, 10), (1.9, 20), (60, 1_000), (1e9, 60_000)])
