@@ -218,6 +218,22 @@ def infer_one(
     raise typer.Exit(infer(model, data, url, as_json, key_env))
 
 
+@app.command("schema", cls=Verb)
+def json_schema(
+    of: Annotated[str, typer.Argument(help="settings (penstock.yaml) or model (model.yaml).")] = "settings",
+) -> None:
+    """Print the JSON Schema of a file, for editors."""
+    import json
+
+    from router.settings.json_schema import schema_of
+    from router.settings.values.schema import GatewayFile, ModelFile, Section
+
+    files: dict[str, type[Section]] = {"settings": GatewayFile, "model": ModelFile}
+    if of not in files:
+        raise typer.BadParameter(f"got {of!r}, expected settings or model")
+    typer.echo(json.dumps(schema_of(files[of]), indent=1))
+
+
 def _simulate(asked: SimulateOptions) -> int:
     """Simulate what a settings file would answer in time, on measured latencies.
 

@@ -1,0 +1,109 @@
+"""JSON Schema of `penstock.yaml` and `model.yaml`, for editors: names, types and bounds of all keys.
+
+A file that the schema allows may still be wrong, as `penstock check` says. A file that `check`
+allows is right by the schema too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pydantic import BaseModel
+
+from router.settings.door.tls import TlsSection
+from router.settings.machine.placement import MigSection, PlacementSection
+from router.settings.model_file.applications import EndpointsSection
+from router.settings.model_file.sequences import SequenceSection
+from router.settings.served.tenants import TenantSection
+from router.settings.values import schema
+from router.settings.values.client_shm import ClientShmSection
+from serving.policy.batching.catalogue import POLICIES
+from serving.values.applications import ACTIVATIONS, TASKS
+from serving.values.objectives import OPTIMIZE, SELECTION_POLICIES
+
+Json = dict[str, Any]
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+ANY_TEXT: Final = {"type": "string"}
+WHOLE: Final = {"type": "integer", "minimum": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Nested:
+    """A key whose value has a section of its own. `how`: the value is "one" section, a list of "each", or a
+    mapping with one for each "name". `others`: what it may be instead."""
+
+    section: type[BaseModel]
+    how: str = "one"
+    others: tuple[Json, ...] = ()
+
+
+FLAG: Final = ({"type": "boolean"},)
+NESTED: Final[Mapping[type[BaseModel], Mapping[str, Nested]]] = {
+    schema.GatewayFile: {
+        "server": Nested(schema.ServerSection), "admin": Nested(schema.AdminSection),
+        "limits": Nested(schema.LimitsSection), "slices": Nested(schema.SliceSection, "each"),
+        "models": Nested(schema.ServedSection, "each"), "devices": Nested(schema.DeviceSection, "each"),
+        "prices": Nested(schema.PriceSection, "each"), "scaling": Nested(schema.ScalingSection),
+        "placement": Nested(PlacementSection), "mig": Nested(MigSection),
+        "tenants": Nested(TenantSection, "each"), "tiers": Nested(schema.TierSection, "each"),
+        "profiles": Nested(schema.ProfilesSection, others=(ANY_TEXT,)),
+        "recording": Nested(schema.RecordingSection), "repository": Nested(schema.RepositorySection),
+        "cache": Nested(schema.CacheSection, others=FLAG), "logging": Nested(schema.LoggingSection),
+        "workers": Nested(schema.WorkersSection), "auth": Nested(schema.AuthSection),
+    },
+    schema.ServerSection: {
+        "tls": Nested(TlsSection), "client_shm": Nested(ClientShmSection, others=FLAG),
+    },
+    schema.CacheSection: {"redis": Nested(schema.RedisSection, others=(ANY_TEXT,))},
+    schema.DeviceSection: {"rehearse": Nested(schema.RehearseSection, others=FLAG)},
+    schema.ServedSection: {
+        "replicas": Nested(schema.ReplicasSection, others=(WHOLE, {"const": "auto"})),
+        "tiers": Nested(schema.NeedsSection, "name"), "guards": Nested(schema.GuardSection, "name"),
+    },
+    schema.ModelFile: {"sequence": Nested(SequenceSection), "endpoints": Nested(EndpointsSection)},
+}  # fmt: skip
+"""Sections that are read by themselves, so that a fault in one hides none in another."""
+
+KNOWN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "BatchingSection": {"policy": tuple(POLICIES)},
+    "NeedsSection": {"optimize": OPTIMIZE},
+    "TierSection": {"optimize": OPTIMIZE},
+    "ServedSection": {"optimize": OPTIMIZE},
+    "SelectionSection": {"policy": SELECTION_POLICIES},
+    "EndpointsSection": {"task": TASKS, "activation": ACTIVATIONS},
+}
+"""Keys with few values, which code checks by name."""
+
+
+def schema_of(root: type[BaseModel]) -> Json:
+    """Return the JSON Schema of a file, with all sections below it."""
+    definitions: Json = {}
+    return {"$schema": DIALECT, **_section(root, definitions), "$defs": dict(sorted(definitions.items()))}
+
+
+def _section(section: type[BaseModel], definitions: Json) -> Json:
+    found = section.model_json_schema()
+    for name, inner in found.pop("$defs", {}).items():
+        definitions.setdefault(name, _named(name, inner))
+    for key, nested in NESTED.get(section, {}).items():
+        found["properties"][key] = _value(nested, definitions)
+    return _named(section.__name__, found)
+
+
+def _named(name: str, found: Json) -> Json:
+    for key, values in KNOWN.get(name, {}).items():
+        found["properties"][key] = {"enum": list(values)}
+    return {key: value for key, value in found.items() if key not in ("title", "description")}
+
+
+def _value(nested: Nested, definitions: Json) -> Json:
+    name = nested.section.__name__
+    if name not in definitions:
+        definitions[name] = {}  # before its own sections, which may name it
+        definitions[name] = _section(nested.section, definitions)
+    one: Json = {"$ref": f"#/$defs/{name}"}
+    if nested.how == "each":
+        return {"type": "array", "items": one}
+    if nested.how == "name":
+        return {"type": "object", "additionalProperties": {"anyOf": [one, {"type": "null"}]}}
+    return {"anyOf": [one, *nested.others, {"type": "null"}]}
