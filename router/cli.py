@@ -56,6 +56,11 @@ DimOption = Annotated[
 SaveOption = Annotated[Path | None, typer.Option(help="Write the settings of MODEL into this new file.")]
 
 
+ReloadOption = Annotated[
+    bool, typer.Option("--reload", help="Load models anew when their files change, for those who write them.")
+]
+
+
 def _say_version(asked: bool) -> None:
     if asked:
         typer.echo(f"penstock {version('penstock')}")
@@ -88,6 +93,7 @@ class ServeOptions:
     log_level: LevelOption = None
     log_format: FormatOption = None
     rehearse: RehearseOption = False
+    reload: ReloadOption = False
 
 
 def _serve(asked: ServeOptions) -> int:
@@ -133,7 +139,8 @@ def _serve(asked: ServeOptions) -> int:
         level=_one_of("--log-level", asked.log_level, LOG_LEVELS, settings.logging.level),
         format=_one_of("--log-format", asked.log_format, LOG_FORMATS, settings.logging.format),
     )
-    return serve_settings(replace(settings, server=server, admin=admin, logging=logs), keys)
+    whole = replace(settings, server=server, admin=admin, logging=logs)
+    return serve_settings(whole, keys, asked.reload)
 
 
 app.command("serve", cls=Verb)(command(ServeOptions, _serve))

@@ -43,9 +43,9 @@ INTERPRETED = (
 )
 
 
-def serve_settings(filed: Settings, keys: Sequence[KeySpec] = ()) -> int:
+def serve_settings(filed: Settings, keys: Sequence[KeySpec] = (), reload: bool = False) -> int:
     """Serve what the file says, and what was applied to it, until a signal; returns the exit code. `keys`:
-    those that its keys file lists."""
+    those that its keys file lists. `reload`: models are loaded anew when their files change."""
     with logging_to_output(filed.logging) as output:
         settings, said = settings_in_force(filed)
         if said:
@@ -55,7 +55,7 @@ def serve_settings(filed: Settings, keys: Sequence[KeySpec] = ()) -> int:
             logger.warning("%s", lacking)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
-                return runner.run(_serve(settings, filed, output, keys))
+                return runner.run(_serve(settings, filed, output, keys, reload))
             except Exception:  # the interpreter would print it to a reader that may have stalled
                 logger.exception("penstock has ended by an error of its own")
                 return 1
@@ -69,7 +69,9 @@ def freeze() -> None:
     gc.set_threshold(*GENERATIONS)
 
 
-async def _serve(settings: Settings, filed: Settings, output: Output, keys: Sequence[KeySpec]) -> int:
+async def _serve(
+    settings: Settings, filed: Settings, output: Output, keys: Sequence[KeySpec], reload: bool
+) -> int:
     deployment = GatewayServer(settings, filed, _say, keys)
     freeze()  # while there is no client that would wait for it
     stop = asyncio.Event()
@@ -91,6 +93,7 @@ async def _serve(settings: Settings, filed: Settings, output: Output, keys: Sequ
             *([] if deployment.key_watch is None else [tasks.create_task(deployment.key_watch.run())]),
             *([] if deployment.tls is None else [tasks.create_task(deployment.tls.watch.run())]),
             tasks.create_task(_watch_edges(deployment, stop)),
+            *([tasks.create_task(deployment.operations.reloads.run())] if reload else []),
         ]
         await stop.wait()
         for watch in watches:

@@ -57,13 +57,18 @@ class GatewayProcess:
 
     @classmethod
     def of_target(
-        cls, target: str, folder: Path, slo: str, environment: Mapping[str, str] | None = None
+        cls,
+        target: str,
+        folder: Path,
+        slo: str,
+        environment: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
     ) -> "GatewayProcess":
         """A gateway of one model without settings, started in `folder`. `environment`: None for this
         process's own."""
         gateway = cls.__new__(cls)
         gateway._log = folder / "log"
-        command = [sys.executable, "-m", "router.cli", "serve", target, "--slo", slo]
+        command = [sys.executable, "-m", "router.cli", "serve", target, "--slo", slo, *options]
         command += [word for option in PORTS for word in (option, "0")]
         gateway._start(command, folder, environment)
         return gateway

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tritonclient import http
 
-from tests.acceptance.gateway import PATIENT_MS, START_S, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, START_S, GatewayProcess, await_true
 from tests.worker.backends.graphs import WEIGHTS, linear
 
 CODE = """\
@@ -65,6 +65,21 @@ def test_a_python_file_is_served_and_another_gateway_serves_it_from_there(tmp_pa
             assert front.stop() == 0
         assert gateway.stop() == 0
     assert (tmp_path / ".penstock" / "doubled" / "penstock.yaml").exists()
+
+
+def test_an_edit_of_the_file_is_served_after_a_moment(tmp_path: Path) -> None:
+    (tmp_path / "doubled.py").write_text(CODE)
+    gateway = GatewayProcess.of_target("doubled.py", tmp_path, f"{PATIENT_MS}ms", options=["--reload"])
+    try:
+        gateway.await_ready()
+        (tmp_path / "doubled.py").write_text(CODE.replace("x * 2", "x * 30"))
+        await_true(lambda: np.array_equal(asked(gateway, "doubled").as_numpy("output"), X * 30), gateway)
+        (tmp_path / "doubled.py").write_text("raise OSError('half an edit')")
+        await_true(lambda: "doubled stays as it was" in gateway.output, gateway)
+        assert np.array_equal(asked(gateway, "doubled").as_numpy("output"), X * 30)
+    finally:
+        gateway.process.kill()
+        gateway.process.wait()
 
 
 def test_an_onnx_file_is_served(tmp_path: Path) -> None:

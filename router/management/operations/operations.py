@@ -15,6 +15,7 @@ from router.management.operations.drift import PlacementDrift, planned, sight
 from router.management.operations.gpu_notices import add_gpu_notices
 from router.management.operations.notices import Notices, add_notices, slices_of
 from router.management.operations.placement import PlacementService, add_placement
+from router.management.operations.reloading import ModelReloads
 from router.management.operations.repository.repository import Repository
 from router.management.operations.repository.repository_rest import add_repository
 from router.management.operations.repository.repository_rpc import repository_methods
@@ -45,6 +46,7 @@ class Operations:
         self.drift = PlacementDrift(partial(sight, fleet, gateway), lambda: planned(self.current.settings))
         self.placement = PlacementService(self.current, lambda: self.drift.found, partial(_lost_cores, fleet))
         self.notices = Notices(fleet, lambda: slices_of(fleet.control))
+        self.reloads = ModelReloads(self.repository, lambda: self.current.settings, say)
 
     def offer(self, app: FastAPI, rpc: RpcService, guard: ChangeGuard, devices: DeviceBoard) -> None:
         """Put it on both servers, behind the guard over gRPC; before they start."""
