@@ -56,9 +56,7 @@ DimOption = Annotated[
 SaveOption = Annotated[Path | None, typer.Option(help="Write the settings of MODEL into this new file.")]
 
 
-ReloadOption = Annotated[
-    bool, typer.Option("--reload", help="Load models anew when their files change, for those who write them.")
-]
+ReloadOption = Annotated[bool, typer.Option("--reload", help="Load a model again when its files change.")]
 
 
 def _say_version(asked: bool) -> None:

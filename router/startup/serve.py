@@ -45,7 +45,7 @@ INTERPRETED = (
 
 def serve_settings(filed: Settings, keys: Sequence[KeySpec] = (), reload: bool = False) -> int:
     """Serve what the file says, and what was applied to it, until a signal; returns the exit code. `keys`:
-    those that its keys file lists. `reload`: models are loaded anew when their files change."""
+    those that its keys file lists. `reload`: models are loaded again when their files change."""
     with logging_to_output(filed.logging) as output:
         settings, said = settings_in_force(filed)
         if said:

@@ -1,4 +1,4 @@
-"""`penstock serve --reload`: models whose files change are loaded again, for those who write them."""
+"""`penstock serve --reload`: models are loaded again when their files change."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ LOOK_S: Final = 0.5
 
 
 class Loads(Protocol):
-    """What loads a model anew; `Repository` does."""
+    """What loads a model again; `Repository` does."""
 
     async def load(self, name: str) -> None:
         """Return when the model is ready. Raises RepositoryError if it stays as it was."""
@@ -47,7 +47,7 @@ class ModelReloads:
         ]
         self._known = revisions
         for name in changed:
-            self._say(f"the files of {name} have changed: it is loaded anew")
+            self._say(f"the files of {name} have changed: it is loaded again")
             try:
                 await self._repository.load(name)
             except RepositoryError as error:

@@ -1,4 +1,4 @@
-"""Models are loaded anew when their files change, and stay as they were where that fails."""
+"""Models are loaded again when their files change, and stay as they were where that fails."""
 
 import dataclasses
 from pathlib import Path
@@ -41,7 +41,7 @@ async def test_only_models_with_other_files_are_loaded(home: Path) -> None:
     await reloads.look()
     await reloads.look()
     assert loads.loaded == ["digits"]
-    assert said == ["the files of digits have changed: it is loaded anew"]
+    assert said == ["the files of digits have changed: it is loaded again"]
 
 
 async def test_a_load_that_fails_is_said_and_the_next_edit_is_tried(home: Path) -> None:
