@@ -23,7 +23,7 @@ from serving.worker.backends.signature import Signature, SignatureError, Tensor,
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
 
-MISSING: Final = "transformers is not installed here; try `pip install 'penstock[transformers]'`"
+MISSING: Final = "transformers is not installed here; try `pip install torch transformers`"
 TOKENS: Final = "tokens"
 """The size that bounds the tokens of a row: `--dim tokens=128`."""
 TOKENS_MAX: Final = 512

@@ -1,6 +1,6 @@
 """Models in ONNX files, run by ONNX Runtime: the variant's artifact is the file.
 
-ONNX Runtime is imported with the first model that needs it. It comes with `pip install 'penstock[onnx]'`.
+ONNX Runtime is imported with the first model that needs it. The extra `[onnx]` brings it.
 """
 
 from collections.abc import Collection, Mapping
@@ -23,7 +23,7 @@ DATATYPES: Final[Mapping[str, str]] = {
     "tensor(string)": "BYTES",
 }  # fmt: skip
 """ONNX Runtime's names of types. It gives no bfloat16 to Python."""
-MISSING: Final = "ONNX Runtime is not installed here; try `pip install 'penstock[onnx]'`"
+MISSING: Final = "ONNX Runtime is not installed here; try `pip install onnxruntime`"
 TEXT_CHARS_MAX: Final = 300
 """Of what ONNX Runtime says of a file."""
 PROVIDERS: Final = "providers"

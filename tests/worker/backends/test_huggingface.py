@@ -121,5 +121,5 @@ def test_what_is_no_model_of_texts_is_refused_in_a_sentence(
     with pytest.raises(ValueError, match="unknown precision; got 'int3', expected fp32, bf16, fp16"):
         TransformersBackend(1).load(order)
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ModuleNotFoundError, match=r"try `pip install 'penstock\[transformers\]'`"):
+    with pytest.raises(ModuleNotFoundError, match=r"try `pip install torch transformers`"):
         TransformersBackend(1).prepare(order)

@@ -92,5 +92,5 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(tmp_path: Path, monkeypatch
     with pytest.raises(ValueError, match=r"has no CUDAExecutionProvider here; it has .*CPUExecutionProvider"):
         OnnxBackend(1, "cuda:0").load(order)
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ModuleNotFoundError, match=r"try `pip install 'penstock\[onnx\]'`"):
+    with pytest.raises(ModuleNotFoundError, match=r"try `pip install onnxruntime`"):
         OnnxBackend(1).prepare(order)
