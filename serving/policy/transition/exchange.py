@@ -117,9 +117,14 @@ class RoundPlanner:
 
     def _end_temporary(self) -> bool:
         """End stand-ins that are not needed any more; return whether any ended."""
-        standing = [each for each in self._temporary if self._ledger.stages[each.device][each.number] != NEW]
+        standing: dict[str, list[int]] = defaultdict(list)
+        for each in self._temporary:
+            if self._ledger.stages[each.device][each.number] != NEW:
+                standing[each.device].append(each.number)
         return self._together_where_spared(
-            [[self._ledger.move(each.device, {each.number: NEW})] for each in standing]
+            # one move a device: of two, the second would bring back what the first has ended
+            [self._ledger.move(device, dict.fromkeys(some, NEW)) for some in (numbers, *zip(numbers))]
+            for device, numbers in standing.items()
         )
 
     def _stand_in(self) -> bool:

@@ -55,6 +55,15 @@ def test_every_state_of_a_thousand_transitions_keeps_all_promises(part: range) -
         checked(*pair(Random(seed)), in_flight=1 + seed % 2)
 
 
+def test_two_stand_ins_of_one_device_end_once_each() -> None:
+    """Found by chance: both ended at one time, and the first ended again."""
+    problem, old, new = pair(Random(105227481))
+    assert checked(problem, old, new, in_flight=2) == "stood in"
+    found = transition(problem, old, new, 2)
+    assert isinstance(found, Transition)
+    assert len({each.device for each in found.temporary}) < len(found.temporary)
+
+
 @pytest.mark.slow
 def test_few_transitions_are_refused_and_some_stand_in() -> None:
     """Of fixed ones: of a hundred others, 12 are refused and 15 stand in only in the mean."""
