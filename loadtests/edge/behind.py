@@ -13,7 +13,6 @@ capacity if that is less, in the median of the rounds, with the worst in bracket
 import argparse
 import contextlib
 import json
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ import numpy as np
 
 from loadtests.edge.triton.server import Tuning, triton
 from loadtests.harness.dispatch import Server, measure
-from loadtests.harness.gateway import ROOT, Gateway, started
+from loadtests.harness.gateway import ROOT, Gateway, copied_model, started
 from loadtests.harness.payloads import Contents, Target
 from loadtests.harness.processes import pin, undisturbed
 from loadtests.openloop import Ask, Course, prepare
@@ -55,9 +54,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="behind-") as name:
             place = Place(asked.worker_core, asked.core, Path(name))
-            model = shutil.copytree(ROOT / "models" / MODEL, place.folder / MODEL)
-            stated = (model / "model.yaml").read_text()
-            (model / "model.yaml").write_text(stated.replace("batch_max: 16", f"batch_max: {BATCH_MAX}"))
+            model = copied_model(MODEL, place.folder, BATCH_MAX)
             with bare.loaded(str(model), place.worker_core) as alone:
                 capacity = alone.capacity(SLO_MS * 1e3)
             print(f"capacity of the bare model: {capacity.rate:.0f} rows/s in batches of {capacity.rows}")

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -42,6 +44,14 @@ class Gateway:
 def model_entry(name: str, **served: object) -> dict[str, object]:
     """Return an entry of `models:` for one of the samples."""
     return {"path": str(ROOT / "models" / name), "slices": ["measured"], **served}
+
+
+def copied_model(name: str, folder: Path, batch_max: int) -> Path:
+    """Return a copy of a sample in `folder`, with batches of up to that many rows."""
+    model = shutil.copytree(ROOT / "models" / name, folder / name)
+    file = model / "model.yaml"
+    file.write_text(re.sub(r"(?m)^batch_max: .*$", f"batch_max: {batch_max}", file.read_text()))
+    return model
 
 
 @contextlib.contextmanager

@@ -17,7 +17,6 @@ import argparse
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -34,7 +33,7 @@ import numpy as np
 
 from loadtests.edge.triton.server import Tuning, triton, workers
 from loadtests.harness.dispatch import Server, measure
-from loadtests.harness.gateway import ROOT, Gateway, started
+from loadtests.harness.gateway import Gateway, copied_model, started
 from loadtests.harness.payloads import Contents, Target
 from loadtests.harness.processes import pin, undisturbed
 from loadtests.openloop import Ask, Course, prepare
@@ -81,7 +80,7 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="disturbed-") as name:
             place = Place(asked.worker_core, asked.core, Path(name), asked.scale)
-            model = _model_folder(place.folder)
+            model = copied_model(MODEL, place.folder, BATCH_MAX)
             capacity = _capacity(model, place)
             print(f"capacity of the bare model: {capacity.rate:.0f} rows/s in batches of {capacity.rows}")
             for number in range(asked.rounds):
@@ -227,15 +226,6 @@ def _poison(source: Path, target: Path, core: int) -> None:
     points = tuple(Point(0, rows, took_us, took_us, 3) for rows, took_us in POISON.items())
     shutil.rmtree(target, ignore_errors=True)
     ProfileStore(target).write(replace(profile, points=points))
-
-
-def _model_folder(folder: Path) -> Path:
-    """Return the sample with batches of up to BATCH_MAX rows."""
-    model = folder / MODEL
-    shutil.copytree(ROOT / "models" / MODEL, model)
-    file = model / "model.yaml"
-    file.write_text(re.sub(r"(?m)^batch_max: .*$", f"batch_max: {BATCH_MAX}", file.read_text()))
-    return model
 
 
 def _capacity(model: Path, place: Place) -> bare.Capacity:

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
+BUILT = Path(__file__).parent / "built"
+"""Where a wheel carries what was compiled."""
 COMPILED = (
     "serving/policy/limits/admission.py",
     "serving/policy/arbitration.py",
@@ -101,7 +103,7 @@ def folder() -> Path:
 def shipped() -> Path:
     """Return the folder in which a wheel carries what was compiled, if it does. A wheel is for one minor
     version of Python, whatever built that Python."""
-    return Path(__file__).parent / "built" / digest("")
+    return BUILT / digest("")
 
 
 def digest(about: str) -> str:
@@ -138,7 +140,8 @@ def find_compiled() -> dict[str, Path]:
     """Return the compiled modules by name; none where they are not to be used."""
     if os.environ.get("PENSTOCK_INTERPRETED"):
         return {}
-    for where in (shipped(), folder()) if shipped().parent.exists() else (folder(),):
+    for place in (shipped, folder) if BUILT.exists() else (folder,):
+        where = place()  # reads all sources
         files = {
             ".".join(file.relative_to(where).parts).removesuffix(SUFFIX): file
             for file in where.rglob(f"*{SUFFIX}")

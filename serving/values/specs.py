@@ -67,8 +67,7 @@ class TensorSpec:
 
 
 PYTHON = "python"
-BACKENDS = (PYTHON, "onnx", "torch_export", "transformers", "remote")
-"""What loads and runs a variant: the model's own code, a runtime of files, or another server."""
+"""The backend of a variant that the model's own code computes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class VariantSpec:
     `deterministic`: equal requests get equal answers, but for rounding in the variant's datatype. `build`: a
     digest of all that determines its answers, "" if its answers are not kept. `artifact_bytes`: the size of
     all files of the artifact, 0 if unknown. `compile`: how it runs on a GPU: "none", "torch" or "graphs".
-    `backend`: what loads and runs it, of BACKENDS.
+    `backend`: what loads and runs it.
     """
 
     name: str

@@ -44,10 +44,7 @@ def main() -> int:
     options = json.loads(asked.options)
     try:
         found = describe(asked.backend, asked.artifact, options)
-    except SignatureError as error:
-        asked.to.write_text(json.dumps({"error": str(error)}), "utf-8")
-        return 1
-    except TensorError as error:
+    except (SignatureError, TensorError) as error:
         asked.to.write_text(json.dumps({"error": str(error)}), "utf-8")
         return 1
     except Exception as error:  # a file's own code may raise anything
@@ -72,9 +69,8 @@ def describe(backend: str, artifact: str, options: Mapping[str, ParameterValue])
     loaded = ChosenBackend(1).load(_order(backend, artifact, options, found))
     sample = getattr(loaded, "sample")  # noqa: B009  signatures are found of models that have one
     spent = []
-    size = found.sample_size
     for _ in range(WARM + RUNS):
-        inputs = sample(1, size)
+        inputs = sample(1, found.sample_size)
         started = time.perf_counter()
         loaded.predict(inputs, {})
         spent.append((time.perf_counter() - started) * 1000)
@@ -86,7 +82,7 @@ def _order(backend: str, artifact: str, options: Mapping[str, ParameterValue], f
     batch_max = batch_max_of(found)
     named = options
     if backend == "remote":
-        url, _, model = artifact.partition("/")
+        url, model = remote.parts_of(artifact)
         named = {**options, remote.URL: url, remote.MODEL: model}
     return LoadOrder(
         0, file.stem, file.parent, "default", file if backend not in ("python", "remote") else None,

@@ -10,7 +10,7 @@ from typing import Any
 
 from router.verbs.target.errors import TargetError
 from router.verbs.target.target import Target
-from serving.worker.backends.signature import Signature, Tensor
+from serving.worker.backends.signature import Signature, Tensor, options_of
 
 
 def signature_of(target: Target, sizes: Mapping[str, int]) -> Signature:
@@ -18,28 +18,21 @@ def signature_of(target: Target, sizes: Mapping[str, int]) -> Signature:
 
     Raises TargetError with the model's own error if it cannot be loaded, or does not run.
     """
-    options = {f"dim.{name}": size for name, size in sizes.items()}
     with tempfile.TemporaryDirectory(prefix="penstock-") as folder:
         told = Path(folder, "signature.json")
         command = [sys.executable, "-m", "serving.worker.describe", target.backend, target.artifact]
-        command += ["--options", json.dumps(options), "--to", str(told)]
+        command += ["--options", json.dumps(options_of(sizes)), "--to", str(told)]
         code = subprocess.run(command, check=False).returncode  # noqa: S603  our own module
         if not told.exists():
             raise TargetError(f"{target.text}: the process that loaded it ended with {code}")
         found = json.loads(told.read_text("utf-8"))
     if "error" in found:
         raise TargetError(f"{target.text}: {found['error']}")
-    return Signature(
-        _tensors(found["inputs"]),
-        _tensors(found["outputs"]),
-        float(found["latency_ms"]),
-        str(found["artifact"]),
-        keys=found["keys"],
-    )
+    tensors = {key: tuple(map(_tensor, found[key])) for key in ("inputs", "outputs")}
+    return Signature(**{**found, **tensors})
 
 
-def _tensors(found: list[dict[str, Any]]) -> tuple[Tensor, ...]:
-    return tuple(
-        Tensor(each["name"], each["datatype"], tuple(each["dimensions"]), tuple(each["labels"]))
-        for each in found
-    )
+def _tensor(found: dict[str, Any]) -> Tensor:
+    """Return a tensor of JSON, which has lists for tuples."""
+    lists: dict[str, Any] = {key: tuple(found[key]) for key in ("dimensions", "labels")}
+    return Tensor(**{**found, **lists})

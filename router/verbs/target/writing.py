@@ -11,7 +11,8 @@ from router.verbs.target.described import signature_of
 from router.verbs.target.errors import TargetError
 from router.verbs.target.target import Target
 from serving.values.specs import TensorSpec
-from serving.worker.backends.signature import Signature, Tensor, batch_max_of, specs_of
+from serving.worker.backends.remote import MODEL, URL, parts_of
+from serving.worker.backends.signature import Signature, Tensor, batch_max_of, options_of, specs_of
 
 HOME: Final = Path(".penstock")
 """Where the files of a target lie that the operator did not ask for: below the folder of the command."""
@@ -101,10 +102,10 @@ def model_text(target: Target, found: Signature, sizes: Mapping[str, int], said:
     """Return the model.yaml of a target. `said`: where it is from, for its first line."""
     batch_max = batch_max_of(found)
     variant = f"name: default, backend: {target.backend}"
-    options: dict[str, object] = {f"dim.{name}": size for name, size in sizes.items()}
+    options = options_of(sizes)
     if target.backend == "remote":
-        url, _, model = target.artifact.partition("/")
-        options = {"url": url, "model": model, **options}
+        url, model = parts_of(target.artifact)
+        options = {URL: url, MODEL: model, **options}
     elif target.backend != "python":
         variant += f", artifact: {json.dumps(found.artifact or target.artifact)}"
     if options:

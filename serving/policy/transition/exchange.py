@@ -123,7 +123,10 @@ class RoundPlanner:
                 standing[each.device].append(each.number)
         return self._together_where_spared(
             # one move a device: of two, the second would bring back what the first has ended
-            [self._ledger.move(device, dict.fromkeys(some, NEW)) for some in (numbers, *zip(numbers))]
+            [
+                self._ledger.move(device, dict.fromkeys(some, NEW))
+                for some in [numbers, *[[each] for each in numbers]]
+            ]
             for device, numbers in standing.items()
         )
 

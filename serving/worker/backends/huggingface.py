@@ -9,7 +9,6 @@ model.
 import json
 import os
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ from serving.values.applications import CLASSIFY, EMBED, RERANK
 from serving.values.specs import ParameterValue
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.signature import Signature, SignatureError, Tensor, sizes_of
+from serving.worker.backends.torch_settings import TorchSettings
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
 
@@ -74,9 +74,8 @@ class TextModel:
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:  # noqa: ARG002  such models take none
         """Return the embedding of unit length, the scores of all labels, or the score of a pair, row by
         row."""
-        texts = [
-            [each.decode("utf-8", "replace") for each in _flat(inputs[name])] for name in self._folder.inputs
-        ]
+        rows: list[Any] = [inputs[name].ravel() for name in self._folder.inputs]
+        texts = [[each.decode("utf-8", "replace") for each in row] for row in rows]
         tokens = self._tokenizer(
             *texts, padding=True, truncation=True, max_length=self._folder.tokens_max, return_tensors="pt"
         ).to(self._network.device)
@@ -94,9 +93,9 @@ class TextModel:
         else:
             weights = present[:, :, None].to(states.dtype)
             pooled = (states * weights).sum(1) / weights.sum(1)
-        return (
-            self._torch.nn.functional.normalize(pooled.float(), dim=-1) if self._folder.normalized else pooled
-        )
+        if not self._folder.normalized:
+            return pooled
+        return self._torch.nn.functional.normalize(pooled.float(), dim=-1)
 
     def sample(self, rows: int, size: int) -> Arrays:
         """Return rows of English of `size` bytes each."""
@@ -108,23 +107,17 @@ class TransformersBackend:
     """It executes no code of a folder, so there is nothing to forget. `device`: as torch names it."""
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
-        self._threads = threads
+        self._settings = TorchSettings(threads)
         self._device = device
-        self._torch: Any = None
 
     def prepare(self, order: LoadOrder) -> None:  # noqa: ARG002
         """Import torch and transformers. Raises ModuleNotFoundError if they are not installed."""
-        self._torch, _ = _libraries()
+        self._settings.torch, _ = _libraries()
         self.settle()
 
     def settle(self) -> None:
-        """Set torch's threads, and that it keeps no gradients, for the calling thread."""
-        if self._torch is None:
-            return
-        self._torch.set_num_threads(self._threads)
-        self._torch.set_grad_enabled(False)
-        with suppress(RuntimeError):  # it was set, or operators have run in parallel
-            self._torch.set_num_interop_threads(1)
+        """Set what torch keeps by thread, once a model has imported it."""
+        self._settings.settle()
 
     def keep(self, orders: Collection[LoadOrder]) -> None: ...
 
@@ -139,8 +132,8 @@ class TransformersBackend:
         named = str(dict(order.options).get(PRECISION, "fp32"))
         if named not in PRECISIONS:
             raise ValueError(f"unknown precision; got {named!r}, expected {', '.join(PRECISIONS)}")
-        classes = {EMBED: transformers.AutoModel}
-        kind = classes.get(folder.task, transformers.AutoModelForSequenceClassification)
+        embeds = folder.task == EMBED
+        kind = transformers.AutoModel if embeds else transformers.AutoModelForSequenceClassification
         network = kind.from_pretrained(
             folder.path, dtype=getattr(torch, PRECISIONS[named]), local_files_only=True
         )
@@ -220,10 +213,6 @@ def _json(file: Path) -> Any:
     return json.loads(file.read_text("utf-8")) if file.is_file() else {}
 
 
-def _flat(array: Any) -> Any:
-    return array.ravel()
-
-
 def _libraries() -> tuple[Any, Any]:
     try:
         import torch
@@ -232,7 +221,6 @@ def _libraries() -> tuple[Any, Any]:
         raise ModuleNotFoundError(MISSING) from error
     logs: Any = transformers.utils.logging
     logs.disable_progress_bar()
-    os.environ.setdefault(
-        "TOKENIZERS_PARALLELISM", "false"
-    )  # its threads would be more than the slice's cores
+    # The tokenizer's threads would be more than the cores of a slice.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return torch, transformers

@@ -10,9 +10,8 @@ import numpy as np
 
 from serving.values.specs import ParameterValue
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.samples import numbers
-from serving.worker.backends.signature import Signature, SignatureError, Tensor, sized, sizes_of, unstated
-from serving.worker.backends.unbatched import Unbatched
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
+from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import DTYPES, Arrays
 from serving.worker.frames.orders import LoadOrder
 
@@ -36,10 +35,10 @@ class OnnxModel:
     def __init__(self, session: Any, order: LoadOrder) -> None:
         self._session = session
         self._outputs = [each.name for each in order.outputs]
-        self._texts = frozenset(each.name for each in session.get_inputs() if each.type == "tensor(string)")
         self._sizes = sizes_of(order.options)
         self._unbatched = order.unbatched
         self._inputs = [_tensor(each) for each in session.get_inputs()]
+        self._texts = frozenset(each.name for each in self._inputs if each.datatype == "BYTES")
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:  # noqa: ARG002  ONNX models take none
         """Return the outputs by name. Texts are UTF-8 on the wire, and str in ONNX Runtime."""
@@ -49,11 +48,7 @@ class OnnxModel:
 
     def sample(self, rows: int, size: int) -> Arrays:  # noqa: ARG002  no size hint of such a model is known
         """Return made-up rows. Dimensions with a name have the size that the variant's options state."""
-        shaped = [(each, sized(each.dimensions, self._sizes)) for each in self._inputs]
-        return {
-            each.name: numbers(each.datatype, shape if self._unbatched else (rows, *shape[1:]), seed)
-            for seed, (each, shape) in enumerate(shaped)
-        }
+        return made_up(self._inputs, self._sizes, None if self._unbatched else rows)
 
 
 class OnnxBackend:
@@ -82,7 +77,7 @@ class OnnxBackend:
         session = _session(_runtime(), order.artifact, self._threads, self._device, options)
         _check(session, order)
         model = OnnxModel(session, order)
-        return Unbatched(model) if order.unbatched else model  # type: ignore[return-value]  # it has predict
+        return as_ordered(model, order)
 
 
 def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signature:

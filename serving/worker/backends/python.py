@@ -7,7 +7,6 @@ worker of plain numpy models starts in a tenth of that. It is set up once a mode
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
 from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
@@ -20,6 +19,7 @@ from serving.worker.backends.adapting import OUTPUT, ShortModel, has_short_form,
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.samples import obstacle, warm_rows
 from serving.worker.backends.signature import Signature, SignatureError, tensors_of
+from serving.worker.backends.torch_settings import TorchSettings
 from serving.worker.backends.unbatched import Unbatched
 from serving.worker.device.compiling import GRAPHS, TORCH, CapturedPredict, GpuGraphs, compiled
 from serving.worker.device.ports import DeviceModel, Streams
@@ -43,15 +43,13 @@ class PythonBackend:
     """
 
     def __init__(self, threads: int, device: str = "cpu", make_streams: MakeStreams = streams_on) -> None:
-        self._threads = threads
+        self._settings = TorchSettings(threads)
         self._where = device
         self._make_streams = make_streams
         self._streams: Streams | None = None
         self._device: dict[str, object] = {} if device == "cpu" else {"device": device}
         self._modules: dict[tuple[Path, str], ModuleType] = {}
         self._locks: dict[tuple[Path, str], Lock] = {}
-        self._torch: ModuleType | None = None
-        self._interop_is_set = False
 
     def prepare(self, order: LoadOrder) -> None:
         """Load the folder's code once. Raises FileNotFoundError if the folder holds no code."""
@@ -108,7 +106,7 @@ class PythonBackend:
         return cast(LoadedModel, model)
 
     def _of_tensors(self, model: object, order: LoadOrder) -> TensorModel:
-        torch = self._torch
+        torch = self._settings.torch
         if torch is None:
             raise AttributeError(f"{_file(order)} has predict_device, but imports no torch")
         if self._streams is None:
@@ -126,20 +124,12 @@ class PythonBackend:
         # imported torch, and the other one settles it.
         torch = sys.modules.get("torch")
         if torch is not None and not getattr(getattr(torch, "__spec__", None), "_initializing", False):
-            self._torch = torch
+            self._settings.torch = torch
         self.settle()
 
     def settle(self) -> None:
-        """Set torch's threads, and that it keeps no gradients, if a model has imported it."""
-        torch = self._torch
-        if torch is None:
-            return
-        torch.set_num_threads(self._threads)
-        torch.set_grad_enabled(False)
-        if not self._interop_is_set:  # of the process, the others are of a thread
-            with suppress(RuntimeError):  # the model's own code has set it or run operators in parallel
-                torch.set_num_interop_threads(1)
-            self._interop_is_set = True
+        """Set what torch keeps by thread, if a model has imported it."""
+        self._settings.settle()
 
     def keep(self, orders: Collection[LoadOrder]) -> None:
         """Forget the code of other orders: the next load from another folder or revision executes its file

@@ -10,9 +10,8 @@ from typing import Any, Final
 
 from serving.values.specs import ParameterValue
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.samples import numbers
-from serving.worker.backends.signature import Signature, SignatureError, Tensor, sized, sizes_of, unstated
-from serving.worker.backends.unbatched import Unbatched
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
+from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
 
@@ -36,8 +35,7 @@ class RemoteModel:
         self._inputs = {each.name: each for each in order.inputs}
         self._outputs = [grpc.InferRequestedOutput(each.name) for each in order.outputs]
         self._sizes = sizes_of(order.options)
-        told = described(self._client, self._model, self._version)
-        self._tensors = {each.name: each for each in told.inputs}
+        self._tensors = described(self._client, self._model, self._version).inputs
         self._unbatched = order.unbatched
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:
@@ -67,14 +65,7 @@ class RemoteModel:
 
     def sample(self, rows: int, size: int) -> Arrays:  # noqa: ARG002  no size hint of such a model is known
         """Return made-up rows. Free dimensions have the size that the variant's options state."""
-        return {
-            name: numbers(each.datatype, self._shape(each, rows), seed)
-            for seed, (name, each) in enumerate(self._tensors.items())
-        }
-
-    def _shape(self, each: Tensor, rows: int) -> tuple[int, ...]:
-        sides = sized(each.dimensions, self._sizes)
-        return sides if self._unbatched else (rows, *sides[1:])
+        return made_up(self._tensors, self._sizes, None if self._unbatched else rows)
 
 
 class RemoteBackend:
@@ -92,12 +83,18 @@ class RemoteBackend:
                 message = f"variant {order.variant} has no option {name!r}; expected {URL} and {MODEL}"
                 raise ValueError(message)
         model = RemoteModel(_client(), order)
-        return Unbatched(model) if order.unbatched else model  # type: ignore[return-value]  # it has predict
+        return as_ordered(model, order)
+
+
+def parts_of(artifact: str) -> tuple[str, str]:
+    """Return HOST:PORT and the model of HOST:PORT/MODEL."""
+    url, _, model = artifact.partition("/")
+    return url, model
 
 
 def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signature:
     """Return what HOST:PORT/MODEL takes and answers. Raises SignatureError if no server answers there."""
-    url, _, model = artifact.partition("/")
+    url, model = parts_of(artifact)
     grpc = _client()
     try:
         found = described(grpc.InferenceServerClient(url), model, "")

@@ -7,13 +7,13 @@ from typing import Final
 import numpy as np
 
 from serving.values.specs import ParameterValue, TensorSpec
-from serving.worker.frames.arrays import Array, datatype_of
+from serving.worker.backends.samples import numbers
+from serving.worker.frames.arrays import Array, Arrays, datatype_of
 
 Dimension = int | str
 """A size, or the name of a size that requests choose."""
 SIZE: Final = "dim."
 """Options of a variant begin with it that state the size of a free dimension in samples: `dim.seq: 128`."""
-
 ALL: Final = "*"
 """The name that stands for all free dimensions without a size of their own: `dim.*: 16`."""
 BATCH_MAX: Final = 64
@@ -37,11 +37,12 @@ class Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The inputs and outputs of a model, in its order. `latency_ms`: of one row, 0 where it was not run.
-    `artifact`: where its files are, if not where the question said. `sample_size`: the size hint
-    of the row that was run. `rows_max`: of a batch, 0 for
-    no batch dimension, None if the model does not say. `keys`: more keys of a
-    model.yaml."""
+    """The inputs and outputs of a model, in its order.
+
+    `latency_ms`: of one row, 0 where it was not run. `artifact`: where its files are, if not where the
+    question said. `sample_size`: the size hint of the row that was run. `rows_max`: of a batch, 0 for no
+    batch dimension, None if the model does not say. `keys`: more keys of a model.yaml.
+    """
 
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
@@ -52,16 +53,27 @@ class Signature:
     keys: Mapping[str, object] = field(default_factory=dict)
 
 
+def options_of(sizes: Mapping[str, int]) -> dict[str, ParameterValue]:
+    """Return the options of a variant that state these sizes."""
+    return {f"{SIZE}{name}": size for name, size in sizes.items()}
+
+
 def sizes_of(options: Sequence[tuple[str, ParameterValue]]) -> Mapping[str, int]:
     """Return the sizes that a variant's options state, by the dimension's name."""
     stated = {name.removeprefix(SIZE): value for name, value in options if name.startswith(SIZE)}
     return {name: int(value) for name, value in stated.items() if isinstance(value, int)}
 
 
-def sized(dimensions: Sequence[Dimension], sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """Return the dimensions of a sample; a free one without a size has the size 1."""
+def made_up(tensors: Sequence[Tensor], sizes: Mapping[str, int], rows: int | None) -> Arrays:
+    """Return inputs with made-up content. `rows`: None for a model without a batch dimension. A free
+    dimension without a size has the size 1."""
     others = sizes.get(ALL, 1)
-    return tuple(side if isinstance(side, int) else sizes.get(side, others) for side in dimensions)
+    made = {}
+    for seed, tensor in enumerate(tensors):
+        shape = [side if isinstance(side, int) else sizes.get(side, others) for side in tensor.dimensions]
+        whole = shape if rows is None else [rows, *shape[1:]]
+        made[tensor.name] = numbers(tensor.datatype, tuple(whole), seed)
+    return made
 
 
 def unstated(signature: Signature, sizes: Mapping[str, int]) -> None:
@@ -92,12 +104,12 @@ def batch_max_of(signature: Signature) -> int:
 def specs_of(tensors: Sequence[Tensor], batch_max: int) -> tuple[TensorSpec, ...]:
     """Return the tensors as a worker knows them: -1 for the batch, and for each size that requests choose."""
     return tuple(
-        TensorSpec(each.name, each.datatype, (-1, *_sizes(each.dimensions[1 if batch_max else 0 :])))
+        TensorSpec(each.name, each.datatype, (-1, *_fixed(each.dimensions[1 if batch_max else 0 :])))
         for each in tensors
     )
 
 
-def _sizes(dimensions: Sequence[Dimension]) -> list[int]:
+def _fixed(dimensions: Sequence[Dimension]) -> list[int]:
     return [side if isinstance(side, int) else -1 for side in dimensions]
 
 

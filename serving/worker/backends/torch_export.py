@@ -5,7 +5,7 @@ model that needs it.
 """
 
 from collections.abc import Collection, Mapping
-from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -13,9 +13,9 @@ from zipfile import BadZipFile
 
 from serving.values.specs import ParameterValue
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.samples import numbers
-from serving.worker.backends.signature import Signature, SignatureError, Tensor, sized, sizes_of, unstated
-from serving.worker.backends.unbatched import Unbatched
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
+from serving.worker.backends.torch_settings import TorchSettings
+from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
 
@@ -36,8 +36,10 @@ class ExportedModel:
         self._inputs = [each.name for each in order.inputs]
         self._outputs = [each.name for each in order.outputs]
         self._device = device
-        sizes = sizes_of(order.options)
-        self._samples = [(each.datatype, sized(each.dimensions, sizes)) for each in _inputs(program)]
+        self._sizes = sizes_of(order.options)
+        self._tensors = [
+            replace(each, name=name) for each, name in zip(_inputs(program), self._inputs, strict=True)
+        ]
         self._unbatched = order.unbatched
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:  # noqa: ARG002  exported programs take none
@@ -49,34 +51,24 @@ class ExportedModel:
 
     def sample(self, rows: int, size: int) -> Arrays:  # noqa: ARG002  no size hint of such a model is known
         """Return made-up rows. Free dimensions have the size that the variant's options state."""
-        shaped = [(kind, shape if self._unbatched else (rows, *shape[1:])) for kind, shape in self._samples]
-        return {
-            name: numbers(kind, shape, seed)
-            for seed, (name, (kind, shape)) in enumerate(zip(self._inputs, shaped, strict=True))
-        }
+        return made_up(self._tensors, self._sizes, None if self._unbatched else rows)
 
 
 class TorchExportBackend:
     """It executes no code of a folder, so there is nothing to forget. `device`: as torch names it."""
 
     def __init__(self, threads: int, device: str = "cpu") -> None:
-        self._threads = threads
+        self._settings = TorchSettings(threads)
         self._device = device
-        self._torch: ModuleType | None = None
 
     def prepare(self, order: LoadOrder) -> None:  # noqa: ARG002
         """Import torch. Raises ModuleNotFoundError if it is not installed."""
-        self._torch = _import_torch()
+        self._settings.torch = _import_torch()
         self.settle()
 
     def settle(self) -> None:
-        """Set torch's threads, and that it keeps no gradients, for the calling thread."""
-        if self._torch is None:
-            return
-        self._torch.set_num_threads(self._threads)
-        self._torch.set_grad_enabled(False)
-        with suppress(RuntimeError):  # it was set, or operators have run in parallel
-            self._torch.set_num_interop_threads(1)
+        """Set what torch keeps by thread, once a model has imported it."""
+        self._settings.settle()
 
     def keep(self, orders: Collection[LoadOrder]) -> None: ...
 
@@ -99,7 +91,7 @@ class TorchExportBackend:
 
             program = move_to_device_pass(program, self._device)
         model = ExportedModel(torch, program, order, self._device)
-        return Unbatched(model) if order.unbatched else model  # type: ignore[return-value]  # it has predict
+        return as_ordered(model, order)
 
 
 def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signature:

@@ -2,7 +2,10 @@
 sees as a dimension."""
 
 from collections.abc import Callable, Mapping
-from typing import Any  # arrays of numpy and tensors of torch: both take indices
+from typing import Any, cast  # arrays of numpy and tensors of torch: both take indices
+
+from serving.worker.backends.contract import LoadedModel
+from serving.worker.frames.orders import LoadOrder
 
 Run = Callable[[dict[str, Any], dict[str, Any]], Mapping[str, Any]]
 
@@ -22,6 +25,11 @@ class Unbatched:
     def padded_size(self) -> int:
         """What the model says of its last run, 0 if nothing."""
         return int(getattr(self._model, "padded_size", 0))
+
+
+def as_ordered(model: LoadedModel, order: LoadOrder) -> LoadedModel:
+    """Return the model, with a batch dimension added if the order says that it has none."""
+    return cast(LoadedModel, Unbatched(model)) if order.unbatched else model
 
 
 def _of_one_row(run: Run) -> Run:
