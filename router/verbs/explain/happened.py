@@ -1,23 +1,15 @@
 """What became of a model's requests between two readings, in sentences."""
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from router.observing.reasons import downgrade, ending
 from router.verbs.explain.body import Explanation, Promise
 from router.verbs.explain.numbers import accuracy
 from router.verbs.report.numbers import percent
-from serving.values.vocabulary import Downgrade
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
     from router.observing.telemetry import Counters
-
-WHY: Final[Mapping[str, str]] = {
-    Downgrade.LOAD: "as more comes than better ones can carry",
-    Downgrade.BACKLOG: "as some of what waited would have been late",
-    Downgrade.DEADLINE: "as a better one would itself have been late",
-    Downgrade.ABSENT: "as no better one is on the slice",
-    Downgrade.COST: "as better ones cost more than may be spent",
-}
 
 
 def happened(now: Explanation, promise: Promise, before: Explanation | None) -> Iterator[str]:
@@ -63,7 +55,7 @@ def _overloaded(
     completed, asked = count
     downgrades = _less(counters["downgrades"], was["downgrades"] if was else {})
     if downgrades:
-        reasons = (f"{percent(each / completed)} {WHY.get(why, why)}" for why, each in downgrades.items())
+        reasons = (f"{percent(each / completed)} {downgrade(why)}" for why, each in downgrades.items())
         yield f"answered by less good variants{scope}: {', '.join(reasons)}"
     none = {
         **_less(counters["rejected"], was["rejected"] if was else {}),
@@ -71,8 +63,9 @@ def _overloaded(
         **_less(counters["failed"], was["failed"] if was else {}),
     }
     if none:
-        ends = ", ".join(f"{why} {percent(each / asked)}" for why, each in none.items())
-        yield f"without an answer: {percent(sum(none.values()) / asked)} of the requests ({ends})"
+        yield f"without an answer: {percent(sum(none.values()) / asked)} of the requests"
+        for why, each in none.items():
+            yield f"  {percent(each / asked)} {ending(why)} ({why})"
 
 
 def _less(counts: Mapping[str, int], was: Mapping[str, int]) -> dict[str, int]:

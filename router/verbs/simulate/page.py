@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from router.observing.reasons import ending
 from router.verbs.report import html, numbers
 from router.verbs.simulate import tables, words
 from router.verbs.simulate.pictures import svg
@@ -102,7 +103,7 @@ def _endings(results: Sequence[Result]) -> Iterator[str]:
     told = [
         f"<li>{escape(result.case.name)}, {escape(model)}: "
         + "; ".join(
-            html.text(f"{numbers.percent(count / figures.offered)} {words.REASONS.get(name, name)}")
+            html.text(f"{numbers.percent(count / figures.offered)} {ending(name)}")
             for name, count in words.bad_endings(figures)
         )
         + "</li>"

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from router.observing.reasons import ending
 from router.verbs.report import capacity, numbers
 from router.verbs.simulate import words
 from router.verbs.simulate.requirements import Requirement
@@ -97,6 +98,7 @@ def render(results: Sequence[Result], conditions: Conditions, aim: float) -> Gro
     parts += _listed("Lost slices:", list(words.losses(results)))
     parts += _listed("Answered, of all rows:", list(words.choices(results)))
     parts += _listed("Not answered in time, of all requests:", list(_endings(results)))
+    parts += _listed("In these words:", list(_meanings(results)))
     if capacities := list(filter(None, (words.capacity_sentence(each, aim) for each in results))):
         parts += [Text(), *map(Text, capacities)]
     return Group(*parts)
@@ -115,6 +117,13 @@ def _endings(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
                 shares = (f"{name} {numbers.percent(count / figures.offered)}" for name, count in told)
                 who = f"{result.case.name}, {model}" if len(result.figures) > 1 else result.case.name
                 yield who, ", ".join(shares)
+
+
+def _meanings(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
+    """Yield each code of `_endings` once, with its sentence."""
+    shown = (words.bad_endings(figures) for result in results for figures in result.figures.values())
+    for name in dict.fromkeys(name for told in shown for name, _ in told):
+        yield name, ending(name)
 
 
 def as_json(

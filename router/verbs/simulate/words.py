@@ -1,41 +1,15 @@
 """Results in words and figures that need no explanation."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from math import isnan
-from types import MappingProxyType
 
+from router.observing.reasons import downgrade
 from router.verbs.report import capacity
 from router.verbs.report.numbers import NONE, percent, rate
 from router.verbs.simulate.runs import Conditions, Result
 from serving.simulation.devices.losses import Loss, LossFigures
 from serving.simulation.results.series import IN_TIME, LATE, REFUSED, SHED, RunFigures
 from serving.values.disturbance import Disturbance
-from serving.values.vocabulary import Downgrade
-
-REASONS = {
-    "late": "answered, but too late",
-    "queue_full": "refused: the queue was full",
-    "overload": "refused at once: more was asked than can be answered in time",
-    "quota": "refused at once: the tenant was over its share",
-    "rate_limited": "refused at once: the tenant was over its rate",
-    "deadline_unreachable": "refused at once: even the next batch would have been too late",
-    "no_replica": "refused: no replica was up",
-    "not_loaded": "refused: the model was not loaded, and could not be in time",
-    "deadline_queued": "given up while it waited: its client's deadline had passed",
-    "deadline_running": "given up while it ran: its client's deadline had passed",
-    "deadline_unmet": "given up while it waited: it could no longer be answered in time",
-    "worker_lost": "failed: its worker died",
-}
-
-DOWNGRADES: Mapping[str, str] = MappingProxyType(
-    {
-        Downgrade.LOAD: "as more came than better ones can carry",
-        Downgrade.BACKLOG: "as of what waited some would have been late",
-        Downgrade.DEADLINE: "as they would have been late even alone",
-        Downgrade.ABSENT: "as no better one was there",
-        Downgrade.COST: "as better ones cost too much",
-    }
-)
 
 
 def rows(value: float) -> str:
@@ -58,7 +32,7 @@ def choices(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
                 continue
             who = f"{result.case.name}, {model}" if len(result.figures) > 1 else result.case.name
             told = ", ".join(f"{name} {percent(share)}" for name, share in found.shares.items())
-            why = [f"{percent(share)} {DOWNGRADES[reason]}" for reason, share in found.downgrades.items()]
+            why = [f"{percent(share)} {downgrade(reason)}" for reason, share in found.downgrades.items()]
             yield who, told + (f"; not by the best: {', '.join(why)}" if why else "")
 
 

@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-from router.verbs.simulate.words import DOWNGRADES
 from serving.recording import RECORD, RecordedFlow, arrivals_block, flows_block, header
-from serving.values.vocabulary import Downgrade
 from tests.router.pages import assert_stands_alone, texts
 from tests.router.settings.samples import write_accuracy, write_gateway
 from tests.router.verbs.simulate.conftest import Simulate, measured, table
@@ -59,10 +57,6 @@ def test_the_answers_are_shown_by_variant_with_their_accuracy_and_why_it_was_not
     assert len(rows) == len(course["start_s"]) == len(course["accuracy"])
     assert sum(rows) * course["bin_s"] == pytest.approx(600 * 2, rel=0.1)
     assert all(0.96 <= each <= 0.99 for each in course["accuracy"])
-
-
-def test_every_reason_for_a_less_good_variant_has_words() -> None:
-    assert set(DOWNGRADES) == set(Downgrade)
 
 
 def test_without_a_choice_nothing_is_said_of_variants(simulate: Simulate) -> None:
