@@ -1,5 +1,6 @@
 """The `penstock` command: one verb, one function. Heavy imports wait until their verb is called."""
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -16,6 +17,7 @@ from router.verbs.importing.options import ImportOptions
 from router.verbs.place.options import PlaceOptions
 from router.verbs.profiling.options import ProfileOptions
 from router.verbs.simulate.options import SimulateOptions
+from serving.values.extras import cure
 
 app = typer.Typer(cls=Verbs, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 key_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="API keys for the callers of a gateway.")
@@ -226,17 +228,24 @@ def infer_one(
 @app.command("schema", cls=Verb)
 def json_schema(
     of: Annotated[str, typer.Argument(help="settings (penstock.yaml) or model (model.yaml).")] = "settings",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a page for people instead.")] = False,
 ) -> None:
-    """Print the JSON Schema of a file, for editors."""
+    """Print the JSON Schema of a file, for editors: every key, with its values and meaning."""
     import json
 
     from router.settings.json_schema import schema_of
+    from router.settings.keys_page.page import page
     from router.settings.values.schema import GatewayFile, ModelFile, Section
 
-    files: dict[str, type[Section]] = {"settings": GatewayFile, "model": ModelFile}
+    files: dict[str, tuple[str, type[Section]]] = {
+        "settings": ("penstock.yaml", GatewayFile),
+        "model": ("model.yaml", ModelFile),
+    }
     if of not in files:
         raise typer.BadParameter(f"got {of!r}, expected settings or model")
-    typer.echo(json.dumps(schema_of(files[of]), indent=1))
+    name, root = files[of]
+    schema = schema_of(root)
+    typer.echo(page(schema, of, name) if markdown else json.dumps(schema, indent=1), nl=not markdown)
 
 
 def _simulate(asked: SimulateOptions) -> int:
@@ -342,8 +351,13 @@ def _one_of(option: str, value: str | None, names: Sequence[str], default: str) 
 
 
 def main() -> None:
-    """Run the `penstock` script."""
-    app()
+    """Run the `penstock` script. Say which extra of pip has a package that is missing."""
+    try:
+        app()
+    except ModuleNotFoundError as error:
+        if not (found := cure(error.name)):
+            raise
+        sys.exit(f"{error.name} is not installed here; {found}")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from router.settings.door.tls import TlsSection
+from router.settings.keys_page.gateway_keys import GATEWAY_KEYS
+from router.settings.keys_page.model_keys import MODEL_KEYS
 from router.settings.machine.placement import MigSection, PlacementSection
 from router.settings.model_file.applications import EndpointsSection
 from router.settings.model_file.sequences import SequenceSection
@@ -19,11 +21,16 @@ from router.settings.values import schema
 from router.settings.values.client_shm import ClientShmSection
 from serving.policy.batching.catalogue import POLICIES
 from serving.values.applications import ACTIVATIONS, TASKS
-from serving.values.objectives import OPTIMIZE, SELECTION_POLICIES
+from serving.values.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
+from serving.values.slice_specs import DIVISIONS
+from serving.values.specs import ISOLATE, TIME_UNITS
 
 Json = dict[str, Any]
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 ANY_TEXT: Final = {"type": "string"}
+VARIABLE: Final = {"type": "string", "pattern": r"\$\{[A-Za-z_]"}
+"""`${NAME}` or `${NAME:-default}`: see `router.settings.values.variables`."""
+SCALARS: Final = ("integer", "number", "boolean")
 WHOLE: Final = {"type": "integer", "minimum": 1}
 
 
@@ -37,6 +44,7 @@ class Nested:
     others: tuple[Json, ...] = ()
 
 
+MEANINGS: Final = {**GATEWAY_KEYS, **MODEL_KEYS}
 FLAG: Final = ({"type": "boolean"},)
 NESTED: Final[Mapping[type[BaseModel], Mapping[str, Nested]]] = {
     schema.GatewayFile: {
@@ -64,21 +72,45 @@ NESTED: Final[Mapping[type[BaseModel], Mapping[str, Nested]]] = {
 }  # fmt: skip
 """Sections that are read by themselves, so that a fault in one hides none in another."""
 
-KNOWN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    "BatchingSection": {"policy": tuple(POLICIES)},
-    "NeedsSection": {"optimize": OPTIMIZE},
-    "TierSection": {"optimize": OPTIMIZE},
-    "ServedSection": {"optimize": OPTIMIZE},
-    "SelectionSection": {"policy": SELECTION_POLICIES},
-    "EndpointsSection": {"task": TASKS, "activation": ACTIVATIONS},
-}
-"""Keys with few values, which code checks by name."""
+LIST: Final = {"type": "array", "items": ANY_TEXT, "minItems": 1}
+CORES: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+FORMS: Final[Mapping[str, Mapping[str, Json]]] = {
+    "AdminSection": {"hosts": LIST},
+    "BatchingSection": {"policy": {"enum": [*POLICIES]}},
+    "DeviceSection": {"divide": {"enum": [*DIVISIONS]}},
+    "EndpointsSection": {
+        "task": {"enum": [*TASKS]}, "activation": {"enum": [*ACTIVATIONS]},
+        "tokenizer": {"anyOf": [ANY_TEXT, LIST]},
+        "dimensions": {"type": "array", "items": WHOLE},
+    },
+    "LoggingSection": {"level": {"enum": [*schema.LOG_LEVELS]}, "format": {"enum": [*schema.LOG_FORMATS]}},
+    "NeedsSection": {"optimize": {"enum": [*OPTIMIZE]}},
+    "OutputSection": {"labels": {"anyOf": [ANY_TEXT, LIST]}},
+    "ParameterSection": {
+        "type": {"enum": [*schema.PARAMETER_TYPES]},
+        "default": {"anyOf": [{"type": "boolean"}, {"type": "number"}, ANY_TEXT]},
+        "time_unit": {"anyOf": [{"enum": [*TIME_UNITS]}, {"type": "null"}]},
+    },
+    "RepositorySection": {"folders": LIST},
+    "ScalingSection": {"policy": {"enum": [*SCALING_POLICIES]}},
+    "SelectionSection": {"policy": {"enum": [*SELECTION_POLICIES]}, "members": LIST},
+    "ServedSection": {
+        "optimize": {"enum": [*OPTIMIZE]}, "isolate": {"enum": [*ISOLATE]}, "slices": LIST,
+        "variants": {"anyOf": [{"const": "all"}, LIST]},
+    },
+    "SliceSection": {"cores": {"anyOf": [WHOLE, CORES]}},
+    "TierSection": {"optimize": {"enum": [*OPTIMIZE]}},
+    "WorkersSection": {"inherit": LIST},
+}  # fmt: skip
+"""What a key takes, where only code knows it: one of few words, or a list."""
 
 
 def schema_of(root: type[BaseModel]) -> Json:
     """Return the JSON Schema of a file, with all sections below it."""
     definitions: Json = {}
-    return {"$schema": DIALECT, **_section(root, definitions), "$defs": dict(sorted(definitions.items()))}
+    found = _section(root, definitions)
+    definitions["Variable"] = VARIABLE
+    return {"$schema": DIALECT, **found, "$defs": dict(sorted(definitions.items()))}
 
 
 def _section(section: type[BaseModel], definitions: Json) -> Json:
@@ -91,9 +123,23 @@ def _section(section: type[BaseModel], definitions: Json) -> Json:
 
 
 def _named(name: str, found: Json) -> Json:
-    for key, values in KNOWN.get(name, {}).items():
-        found["properties"][key] = {"enum": list(values)}
+    for key, form in FORMS.get(name, {}).items():
+        stated = found["properties"][key]
+        found["properties"][key] = form | ({"default": stated["default"]} if stated.get("default") else {})
+    properties = found.get("properties", {})
+    for key, value in properties.items():
+        properties[key] = {**_or_variable(value), "description": MEANINGS[name][key]}
     return {key: value for key, value in found.items() if key not in ("title", "description")}
+
+
+def _or_variable(value: Json) -> Json:
+    """Return what allows a variable too, where the key takes a number, a switch or one of few words."""
+    kinds = value.get("anyOf", (value,))
+    if any(each.get("type") == "string" and "pattern" not in each for each in kinds):
+        return value
+    if not any(each.get("type") in SCALARS or "enum" in each or "const" in each for each in kinds):
+        return value
+    return {"anyOf": [value, {"$ref": "#/$defs/Variable"}]}
 
 
 def _value(nested: Nested, definitions: Json) -> Json:

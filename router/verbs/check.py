@@ -2,16 +2,19 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from router.management.operations.applied import standing
-from router.settings import SettingsError, SettingsProblem, read_settings
+from router.settings import Settings, SettingsError, SettingsProblem, read_settings
 from router.settings.keys import check_keys
 from router.settings.tls_check import check_tls
+from router.settings.values.findings import Findings
 from router.verbs.feasibility import Measured, Measurements, check_promises
 from router.verbs.feeding import feed_lines, feed_of, slowness
 from router.verbs.fitting import check_memory
 from router.verbs.plan import key_lines, plan_lines
+from serving.values.extras import SOLVER, cure
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ def check(path: Path, measured_in: Callable[[Path], Measured], rehearse: bool = 
         if unmeasured := latencies.unmeasured_sentence():
             notes.append(unmeasured)
         feeds.append(feed_of(latencies, slow))
+    _check_solver(findings, settings)
     return Report(
         errors=tuple(sorted(findings.problems)),
         warnings=tuple(sorted((*findings.warnings, *warnings))),
@@ -69,3 +73,13 @@ def check(path: Path, measured_in: Callable[[Path], Measured], rehearse: bool = 
         plan=(*plan_lines(settings), *key_lines(settings, keys)),
         feed=tuple(feed_lines(feeds)),
     )
+
+
+def _check_solver(findings: Findings, settings: Settings) -> None:
+    """Warn of replicas that follow the load without a plan, because no solver is installed."""
+    if find_spec(SOLVER) is not None:
+        return
+    for index, model in enumerate(settings.models):
+        if model.replicas is not None:
+            message = f"{SOLVER} is not installed, so no plan for the next minutes is made; {cure(SOLVER)}"
+            findings.warn(("models", index, "replicas"), message)

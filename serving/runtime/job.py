@@ -22,6 +22,7 @@ from typing import BinaryIO, Final, TypeVar
 
 from serving.runtime.clocks.clock import now_us
 from serving.runtime.environment import ONE_THREAD, environment
+from serving.values.extras import cure
 from serving.worker.process.confined import follow
 
 A = TypeVar("A")
@@ -210,7 +211,9 @@ def _say(there: BinaryIO, kind: bytes, said: bytes) -> None:
 
 
 def _described(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"[:2000]
+    text = f"{type(error).__name__}: {error}"[:2000]
+    found = cure(error.name) if isinstance(error, ModuleNotFoundError) else ""
+    return f"{text}; {found}" if found else text
 
 
 if __name__ == "__main__":

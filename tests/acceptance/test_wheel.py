@@ -14,7 +14,17 @@ from tests.acceptance.gateway import PATIENT_MS, GatewayProcess
 from tests.acceptance.test_one_model import X, asked
 from tests.worker.backends.graphs import WEIGHTS, linear
 
-ABSENT = ("torch", "safetensors", "tokenizers", "transformers", "sklearn", "aiohttp", "gevent", "tests")
+ABSENT = (
+    "torch",
+    "scipy",
+    "safetensors",
+    "tokenizers",
+    "transformers",
+    "sklearn",
+    "aiohttp",
+    "gevent",
+    "tests",
+)
 """Packages that a gateway is installed without."""
 
 
@@ -52,3 +62,19 @@ def test_the_wheel_has_the_sources_and_no_tests(installed: dict[str, str], name:
     site = Path(installed["PYTHONPATH"])
     assert (site / name).is_file()
     assert not [*site.glob("tests*"), *site.glob("loadtests*"), *site.rglob("__pycache__/*.whl")]
+
+
+def test_a_plan_without_its_solver_names_the_extra(installed: dict[str, str], tmp_path: Path) -> None:
+    linear(tmp_path / "linear.onnx")
+    gateway = GatewayProcess.of_target("linear.onnx", tmp_path, f"{PATIENT_MS}ms", installed)
+    try:
+        gateway.await_ready()
+    finally:
+        gateway.process.kill()
+        gateway.process.wait()
+    (settings,) = tmp_path.rglob("penstock.yaml")
+    command = [sys.executable, "-m", "router.cli", "place", str(settings), "--rates", "linear=10"]
+    ended = subprocess.run(command, env=installed, cwd=tmp_path, capture_output=True, text=True)
+    assert ended.returncode != 0
+    assert "try `pip install 'penstock[plan]'`" in ended.stderr
+    assert "Traceback" not in ended.stderr

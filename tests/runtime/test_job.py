@@ -42,6 +42,11 @@ def failing(after: int) -> Iterator[int]:
     raise ValueError(f"nothing after {after}")
 
 
+def unequipped(package: str) -> Iterator[int]:
+    raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    yield 0
+
+
 def killed(sign: int) -> Iterator[int]:
     os.kill(os.getpid(), sign)
     yield 0
@@ -153,6 +158,15 @@ def no_child_left() -> Iterator[None]:
 
 async def test_the_last_result_stands() -> None:
     assert await run(squares, 4, LIMIT_S) == 9
+
+
+def test_a_package_that_is_missing_is_named_with_the_extra_that_has_it() -> None:
+    with pytest.raises(
+        JobError, match=r"No module named 'scipy.optimize'; try `pip install 'penstock\[plan\]'`"
+    ):
+        run_blocking(unequipped, "scipy.optimize", LIMIT_S)
+    with pytest.raises(JobError, match="No module named 'no_such_package'$"):
+        run_blocking(unequipped, "no_such_package", LIMIT_S)
 
 
 def test_it_does_so_without_an_event_loop() -> None:

@@ -4,6 +4,7 @@ The values are built from PyYAML's composed nodes and not by its constructor: no
 what an alias repeats can be counted, so a small file cannot unfold into a large value.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Final
 import yaml
 
 from router.settings.values.problems import Loc, SettingsError, SettingsProblem, dotted, nearest_path, shown
+from router.settings.values.variables import VariableError, expanded
 
 FILE_BYTES_MAX = 256 << 10  # PyYAML reads about 100 KB a second: a larger file is a mistake
 DEPTH_MAX = 32  # our deepest key has depth 5; an alias that holds itself ends here
@@ -258,6 +260,13 @@ class _Values:
 
     def _scalar(self, node: yaml.ScalarNode, loc: Loc) -> object:
         construct = self._construct
+        if "${" in node.value:
+            try:
+                node = self._expanded(node)
+            except VariableError as error:
+                place = self.value_places[loc]
+                self.problems.append(SettingsProblem(self._file, *place, dotted(loc), str(error)))
+                return Unreadable()
         try:
             match node.tag.removeprefix(_TAG):
                 case "str" | "timestamp" | "value":
@@ -273,6 +282,13 @@ class _Values:
         except (ValueError, KeyError, IndexError, OverflowError):  # `!!int x`, `0x_`, 5000 digits
             pass
         return self._unreadable(node, loc)
+
+    def _expanded(self, node: yaml.ScalarNode) -> yaml.ScalarNode:
+        """Return the value with its variables in it. Without quotes it may become a number or a switch."""
+        text = expanded(node.value, os.environ)
+        plain = node.style is None and node.tag == f"{_TAG}str"
+        tag = _Loader("").resolve(yaml.ScalarNode, text, (True, False)) if plain else node.tag  # type: ignore[no-untyped-call]
+        return yaml.ScalarNode(tag, text, node.start_mark, node.end_mark, node.style)
 
     def _unreadable(self, node: yaml.Node, loc: Loc) -> Unreadable:
         tag = node.tag.replace(_TAG, "!!")

@@ -58,6 +58,7 @@ SLICE_COUNT_MAX = 1024
 """Slices of an entry: each is a process."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+PARAMETER_TYPES = ("bool", "int", "float", "string")
 LOG_FORMATS = ("text", "json")
 ONLY_VARIANT = "default"
 """The variant of a model whose model.yaml lists none: without artifact and options."""
@@ -455,7 +456,7 @@ class ParameterSection(Section):
     """A request parameter that the model reads."""
 
     name: Name
-    type: Annotated[str, AfterValidator(known("type", ("bool", "int", "float", "string")))]
+    type: Annotated[str, AfterValidator(known("type", PARAMETER_TYPES))]
     default: Scalar
     minimum: Number | None = None
     maximum: Number | None = None

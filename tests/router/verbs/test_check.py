@@ -139,3 +139,15 @@ def test_the_plan_says_which_slices_there_are_where_the_file_does_not(
     file = write_gateway(tmp_path, "models: [{path: models/minilm}]")
     assert check(file, lambda _: FAST).plan[-1] == line
     assert not [each for each in report(tmp_path).plan if each.startswith("slices:")]
+
+
+def test_replicas_that_follow_the_load_are_a_warning_where_no_solver_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scaled = ("default_variant: linear", "default_variant: linear\n    replicas: {min: 1, max: 1}")
+    assert not report(tmp_path, *scaled).warnings
+    monkeypatch.setattr("router.verbs.check.find_spec", lambda _name: None)
+    (warning,) = report(tmp_path, *scaled).warnings
+    assert warning.where == "models[0].replicas"
+    assert "scipy is not installed" in warning.message
+    assert "pip install 'penstock[plan]'" in warning.message
