@@ -56,6 +56,9 @@ DimOption = Annotated[
     list[str], typer.Option(help="The usual size of a free dimension of MODEL, such as seq=128; repeatable.")
 ]
 SaveOption = Annotated[Path | None, typer.Option(help="Write the settings of MODEL into this new file.")]
+PythonOption = Annotated[
+    Path | None, typer.Option(help="Run MODEL in this Python, which needs numpy and orjson.")
+]
 
 
 ReloadOption = Annotated[bool, typer.Option("--reload", help="Load a model again when its files change.")]
@@ -86,6 +89,7 @@ class ServeOptions:
     slo: SloOption = None
     dim: DimOption = field(default_factory=list)
     save: SaveOption = None
+    python: PythonOption = None
     rest_port: PortOption = None
     grpc_port: PortOption = None
     metrics_port: PortOption = None
@@ -115,7 +119,7 @@ def _serve(asked: ServeOptions) -> int:
 
     try:
         config = settings_file(
-            asked.target, asked.config, TargetOptions(asked.slo, tuple(asked.dim), asked.save)
+            asked.target, asked.config, TargetOptions(asked.slo, tuple(asked.dim), asked.save, asked.python)
         )
         settings = load_settings(config, asked.rehearse)
         keys, warnings = check_keys(settings)
@@ -234,7 +238,7 @@ def json_schema(
     import json
 
     from router.settings.json_schema import schema_of
-    from router.settings.keys_page.page import page
+    from router.settings.keys_page import page
     from router.settings.values.schema import GatewayFile, ModelFile, Section
 
     files: dict[str, tuple[str, type[Section]]] = {

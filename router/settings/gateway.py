@@ -55,7 +55,7 @@ class ServerSettings:
     metrics have Triton's names beside their own. `grpc`: which server takes gRPC calls. `tls`: how all ports
     are encrypted, None where they are not. `client_shm`: what clients may register of their shared memory,
     None for nothing. `forward_headers`: a pattern of the header fields that may state a model's parameters,
-    "" for none."""
+    "" for none. `cors`: origins of web pages that may call REST from a browser."""
 
     name: str = "penstock"
     host: str = "127.0.0.1"
@@ -67,6 +67,7 @@ class ServerSettings:
     tls: TlsSettings | None = None
     client_shm: ClientShm | None = None
     forward_headers: str = ""
+    cors: tuple[str, ...] = ()
 
     @property
     def address(self) -> str:

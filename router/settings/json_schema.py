@@ -11,9 +11,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from router.settings.door.tls import TlsSection
-from router.settings.keys_page.gateway_keys import GATEWAY_KEYS
-from router.settings.keys_page.model_keys import MODEL_KEYS
 from router.settings.machine.placement import MigSection, PlacementSection
+from router.settings.meanings.gateway_keys import GATEWAY_KEYS
+from router.settings.meanings.model_keys import MODEL_KEYS
 from router.settings.model_file.applications import EndpointsSection
 from router.settings.model_file.sequences import SequenceSection
 from router.settings.served.tenants import TenantSection
@@ -94,6 +94,7 @@ FORMS: Final[Mapping[str, Mapping[str, Json]]] = {
     "RepositorySection": {"folders": LIST},
     "ScalingSection": {"policy": {"enum": [*SCALING_POLICIES]}},
     "SelectionSection": {"policy": {"enum": [*SELECTION_POLICIES]}, "members": LIST},
+    "ServerSection": {"cors": LIST},
     "ServedSection": {
         "optimize": {"enum": [*OPTIMIZE]}, "isolate": {"enum": [*ISOLATE]}, "slices": LIST,
         "variants": {"anyOf": [{"const": "all"}, LIST]},

@@ -168,6 +168,8 @@ class GatewayServer:
         if self._settings.auth is not None:
             for each in (self._rest, self._admin, self._rpc):
                 each.ask_for_keys(self._guard)
+        if server.cors:
+            self._rest.allow_origins(server.cors)
         if self._settings.logging.access:
             for each in (self._rest, self._admin, self._rpc):
                 each.log_access()

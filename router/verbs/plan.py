@@ -40,6 +40,7 @@ def plan_lines(settings: Settings) -> Iterator[str]:
         yield from header_lines(model.spec)
     yield from rehearsal_lines(settings)
     yield from slice_lines(settings)
+    yield from python_lines(settings)
     yield from gpu_lines(settings)
     yield from worker_lines(settings.workers)
     yield from scaling_lines(settings)
@@ -168,6 +169,13 @@ def slice_lines(settings: Settings) -> list[str]:
         return [f"slices: {names[0]}, on the one core that may be used; `slices:` would say otherwise"]
     many = f"slices: {names[0]} to {names[-1]}, one for each of {len(names)} cores, the gateway's included"
     return [f"{many}; `slices: [{{name: cpu, cores: 1, count: {len(names) - 1}}}]` would leave it one"]
+
+
+def python_lines(settings: Settings) -> Iterator[str]:
+    """Yield a line for each other interpreter: on which slices it computes."""
+    for python in dict.fromkeys(each.python for each in settings.slices if each.python):
+        names = (each.name for each in settings.slices if each.python == python)
+        yield f"python: {python} on {', '.join(names)}"
 
 
 def rehearsal_lines(settings: Settings) -> list[str]:

@@ -1,9 +1,12 @@
 """The environment of the processes that the gateway starts."""
 
 import os
+import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
+
+from serving.worker.process import elsewhere
 
 THREAD_POOLS: Final = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 ONE_THREAD: Final = dict.fromkeys(THREAD_POOLS, "1")
@@ -20,7 +23,9 @@ USUAL_PREFIXES: Final = (
 """Of the gateway's variables, those that every process gets: where things lie, the language, and how numeric
 libraries compute. None of them holds a secret; tokens, passwords, keys and proxies are not among them."""
 
-_PACKAGES = str(Path(__file__).resolve().parents[2])
+PACKAGES: Final = str(Path(__file__).resolve().parents[2])
+"""The folder that has this package."""
+_OF_A_PYTHON: Final = ("PYTHONHOME", "PYTHONPATH")
 
 
 def is_usual(name: str) -> bool:
@@ -28,11 +33,25 @@ def is_usual(name: str) -> bool:
     return name in USUAL or name.startswith(USUAL_PREFIXES)
 
 
-def environment(changes: Mapping[str, str | None], inherit: Collection[str] = ()) -> dict[str, str]:
+def environment(
+    changes: Mapping[str, str | None], inherit: Collection[str] = (), own_python: bool = True
+) -> dict[str, str]:
     """Return the usual variables of the gateway's own and those that are named, with this very code first on
     the path, and with these changes; None takes a variable away. Start Python with `-P`: the files of the
-    working directory could be named as modules are."""
+    working directory could be named as modules are. Without `own_python`, for an interpreter that is not the
+    gateway's, nothing of this code's or the gateway's paths is in it."""
     own = {name: value for name, value in os.environ.items() if is_usual(name) or name in inherit}
     found: dict[str, str | None] = {**own, **changes}
-    found["PYTHONPATH"] = os.pathsep.join(filter(None, [_PACKAGES, found.get("PYTHONPATH")]))
+    if own_python:
+        found["PYTHONPATH"] = os.pathsep.join(filter(None, [PACKAGES, found.get("PYTHONPATH")]))
+    else:
+        found |= {name: changes.get(name) for name in _OF_A_PYTHON}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def python_command(module: str, python: str = "") -> list[str]:
+    """Return the command that runs a module of `serving`; `python`: another interpreter than the gateway's,
+    which then finds nothing else of this code and of its environment."""
+    if not python:
+        return [sys.executable, "-P", "-m", module]
+    return [python, "-P", elsewhere.__file__, PACKAGES, module]

@@ -72,6 +72,7 @@ class SliceSpec:
     if its actuator can enforce one, 0 for none. `price`: for an hour, 0 if not stated. `spot`: its owner may
     take it back at any time. `rehearsed`: its worker loads nothing and answers when the profile says, and
     `rehearsal` how far it departs from that. `instance`: the slices of one MIG instance have one name here.
+    `python`: the interpreter of its worker, "" for the gateway's own.
     """
 
     name: str
@@ -86,6 +87,7 @@ class SliceSpec:
     rehearsed: bool = False
     instance: str = ""
     rehearsal: RehearsalSpec = EXACT
+    python: str = ""
 
     @property
     def place(self) -> str:

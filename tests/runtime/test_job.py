@@ -165,7 +165,7 @@ def test_a_package_that_is_missing_is_named_with_the_extra_that_has_it() -> None
         JobError, match=r"No module named 'scipy.optimize'; try `pip install 'penstock\[plan\]'`"
     ):
         run_blocking(unequipped, "scipy.optimize", LIMIT_S)
-    with pytest.raises(JobError, match="No module named 'no_such_package'$"):
+    with pytest.raises(JobError, match=r"No module named 'no_such_package'$"):
         run_blocking(unequipped, "no_such_package", LIMIT_S)
 
 

@@ -172,6 +172,6 @@ class AppliedStream(RestStream):
 def rest_stream(connection: Outbox, door: RestDoor, stream_id: int, head: Head) -> RestStream:
     """Return the request with that head: inference of a model that is served, or one for the application."""
     model = door.edge.paths.find(head.target) if head.method == b"POST" else None
-    if model is None:
+    if model is None or (door.edge.cors and any(name == b"origin" for name, _ in head.headers)):
         return AppliedStream(connection, door, stream_id, head)
     return InferStream(connection, door, stream_id, head, model)

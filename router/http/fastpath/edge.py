@@ -29,9 +29,10 @@ class FastEdge:
     """One per server. `closed` is set while it has no connection; `direct` False leaves every request to
     the ASGI application (the contract tests compare both ways). `access`: takes a line of the access log
     for each answer, as `router.logs.access.say_access`; None where there is none. `bulk` reads and writes
-    what is large. `guard`: None where no caller needs a key. `http2` makes the protocol of a connection
-    whose client begins with HTTP/2's preface; None where the server speaks only HTTP/1.1. `regions`: of
-    clients' shared memory, None where none is served."""
+    what is large. `guard`: None where no caller needs a key. `cors`: the application answers inference that a
+    web page asks for, because it knows which pages may. `http2` makes the protocol of a connection whose
+    client begins with HTTP/2's preface; None where the server speaks only HTTP/1.1. `regions`: of clients'
+    shared memory, None where none is served."""
 
     def __init__(self, serving: Serving, limits: Limits, state: ServerState, *, direct: bool = True) -> None:
         self.serving = serving
@@ -44,6 +45,7 @@ class FastEdge:
         self.access: Callable[[object, str, int, int, int], None] | None = None
         self.bulk = Bulk(limits)
         self.guard: KeyGuard | None = None
+        self.cors = False
         self.http2: Callable[[], asyncio.Protocol] | None = None
         self.regions: Regions | None = None
         self.account = Account(limits)

@@ -191,6 +191,8 @@ class FastProtocol(Connection):
         if host is None or len(fields) < len(headers) or not HOST.match(host):
             self._check_host(host)
         model = self.edge.paths.find(self.url) if parser.get_method() == b"POST" else None
+        if self.edge.cors and b"origin" in fields:
+            model = None
         if self.edge.guard is not None:
             self.identity = None if model is None else self._identify(self.edge.guard, model, fields)
         length = fields.get(b"content-length")

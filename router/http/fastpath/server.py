@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from starlette.middleware.cors import CORSMiddleware
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
@@ -104,6 +105,18 @@ class RestServer:
         self._edge.guard = guard
         app = guarded(self._config.app, guard, self._edge.serving)  # type: ignore[arg-type]  # as given
         self._config.app = app
+
+    def allow_origins(self, origins: Sequence[str]) -> None:
+        """Let web pages of these origins call (CORS, Fetch Standard 3.3).
+
+        Call this after `ask_for_keys`, because a browser's question before a call has no key. Call it before
+        `log_access` and `start`.
+        """
+        self._edge.cors = True
+        app: Any = self._config.app
+        self._config.app = CORSMiddleware(
+            app, origins, allow_methods=("GET", "POST"), allow_headers=("*",), expose_headers=("*",)
+        )
 
     def speak_http2(self, make: Callable[[], asyncio.Protocol]) -> None:
         """Give connections whose clients begin with HTTP/2's preface to protocols that `make` makes."""

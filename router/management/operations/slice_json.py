@@ -5,6 +5,7 @@
      "instance": "cuda0-1"}
 
 `cores` counts the cores, and `on` names them. A slice of cores has none of the keys of the last two lines.
+One with another interpreter has `python` too.
 `PUT /v2/placement` takes the same keys of what a client may choose (`proposal.py`): `name`, `cores`,
 `threads`, `device`, `share`, `instance`.
 """
@@ -34,6 +35,8 @@ def told_slice(spec: SliceSpec) -> Json:
     if spec.device != CPU:
         told |= {"device": spec.device, "kind": spec.kind, "share": str(spec.share)}
         told |= {"rehearsed": spec.rehearsed, "instance": spec.instance}
+    if spec.python:
+        told["python"] = spec.python
     return told
 
 
@@ -49,6 +52,7 @@ def read_slice(told: Mapping[str, Any]) -> SliceSpec:
         raise ValueError(f"spot is {spot!r}, neither true nor false")
     memory_bytes, price = _count(told.get("memory_bytes", 0)), number(told.get("price", 0.0))
     spec = SliceSpec(text(told["name"]), cores, threads, memory_bytes=memory_bytes, price=price, spot=spot)
+    spec = replace(spec, python=str(told.get("python", "")))
     if told.get("device", CPU) == CPU:
         return spec
     return replace(

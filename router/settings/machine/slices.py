@@ -13,6 +13,7 @@ from router.settings.machine.gpus import (
     read_share,
     sliced_devices,
 )
+from router.settings.machine.interpreters import read_interpreter
 from router.settings.machine.prices import Prices, machine_kind, share_price, slice_price
 from router.settings.machine.rehearsal import check_layouts
 from router.settings.values.findings import Findings
@@ -90,12 +91,15 @@ def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tu
     for index, section in enumerate(sections):
         if section is None:
             continue
+        before = len(found)
         if section.device is not None:
             found += _gpu_slices(findings, ("slices", index), section, prices, asked)
         else:
             _check_keys(findings, ("slices", index), section)
             names = _names(section.name, section.count)
             found += [_slice(name, section, next(dealt), prices) for name in names]
+        python = read_interpreter(findings, ("slices", index, "python"), section.python)
+        found[before:] = [replace(spec, python=python) for spec in found[before:]]
     check_devices(findings, asked)
     check_layouts(findings, asked)
     return tuple(found)

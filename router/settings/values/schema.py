@@ -37,6 +37,7 @@ from router.settings.values.fields import (
     refuse,
 )
 from router.settings.values.labels import LabelsKey
+from router.settings.values.origins import OriginsKey
 from router.settings.values.problems import fault
 from serving.policy.batching.catalogue import POLICIES
 from serving.values.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
@@ -162,6 +163,7 @@ class ServerSection(Section):
     tls: dict[str, object] | None = None  # `router.settings.door.tls.TlsSection`
     client_shm: ClientShmKey = None
     forward_headers: PatternText | None = None
+    cors: OriginsKey = ()
 
 
 class AdminSection(Section):
@@ -278,6 +280,7 @@ class SliceSection(Section):
     cores: Annotated[int | tuple[int, ...] | None, PlainValidator(check_cores)] = None
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     memory_mb: Megabytes | None = None
+    python: Text | None = None
     price: Price | None = None
     spot: bool = False
 

@@ -1,5 +1,6 @@
 """From the command line of `penstock serve` to the settings file that it serves."""
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import typer
 
+from router.settings.machine.interpreters import unfit
 from router.settings.values.problems import fault
 from router.verbs.target.errors import TargetError
 from router.verbs.target.target import is_settings, read_target
@@ -18,12 +20,13 @@ _DIM = re.compile(r"([^=\s]+)=(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What the command line says of a model without settings: `--slo`, `--dim` and `--save`, as it says
-    it."""
+    """What the command line says of a model without settings: `--slo`, `--dim`, `--save` and `--python`, as
+    it says it."""
 
     slo: str | None = None
     dims: Sequence[str] = ()
     save: Path | None = None
+    python: Path | None = None
 
 
 def settings_file(text: str | None, config: Path, options: TargetOptions) -> Path:
@@ -32,14 +35,24 @@ def settings_file(text: str | None, config: Path, options: TargetOptions) -> Pat
     if text is None or is_settings(text):
         if options != TargetOptions():
             raise TargetError(
-                "--slo, --dim and --save are for one model; got none, expected `penstock serve MODEL`"
+                "--slo, --dim, --save and --python are for one model; got none, "
+                "expected `penstock serve MODEL`"
             )
         return config if text is None else Path(text)
     slo_ms, sizes = slo_ms_of(options.slo), _sizes(options.dims)
-    written = write_settings(read_target(text), slo_ms, sizes, options.save)
+    written = write_settings(read_target(text), slo_ms, sizes, options.save, _python(options.python))
     for line in written.lines:
         typer.echo(line)
     return written.settings
+
+
+def _python(path: Path | None) -> str:
+    """Return the whole path of the interpreter, "" for none. Raises TargetError if no worker runs in it."""
+    if path is None:
+        return ""
+    if reason := unfit(path):
+        raise TargetError(f"--python: {path} {reason}")
+    return os.path.abspath(path)
 
 
 def slo_ms_of(text: str | None) -> float | None:

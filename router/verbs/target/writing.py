@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from router.settings.machine.slices import default_slices
 from router.verbs.target.described import signature_of
 from router.verbs.target.errors import TargetError
 from router.verbs.target.target import Target
@@ -33,12 +34,13 @@ class Written:
 
 
 def write_settings(
-    target: Target, slo_ms: float | None, sizes: Mapping[str, int], save: Path | None
+    target: Target, slo_ms: float | None, sizes: Mapping[str, int], save: Path | None, python: str = ""
 ) -> Written:
     """Write `penstock.yaml` and, if the target has none, `model.yaml`.
 
     `slo_ms`: None derives one from what a row takes here. `save`: the settings file; None writes both files
-    below HOME, over those of an earlier call. Raises TargetError if the model cannot be served, or if a file
+    below HOME, over those of an earlier call. `python`: the interpreter of the slices' workers, "" for this
+    one's. Raises TargetError if the model cannot be served, or if a file
     that the operator named is there already.
     """
     file = save or _home(target) / "penstock.yaml"
@@ -47,14 +49,14 @@ def write_settings(
         if save and each.exists():
             raise TargetError(f"{each} is there already; got --save {save}, expected a new file")
     if not target.backend:
-        write_file(file, _settings(target, target.artifact, slo_ms))
+        write_file(file, _settings(target, target.artifact, slo_ms, python))
         return Written(file, (f"{target.text}: served as its model.yaml says; settings are in {file}",))
-    found = signature_of(target, sizes)
+    found = signature_of(target, sizes, python)
     stated = slo_ms or derived_slo_ms(found.latency_ms)
     write_file(
         model / "model.yaml", model_text(target, found, sizes, f"`penstock serve {target.text}` found this")
     )
-    write_file(file, _settings(target, str(model.relative_to(file.parent)), stated))
+    write_file(file, _settings(target, str(model.relative_to(file.parent)), stated, python))
     return Written(file, tuple(_lines(target, found, (slo_ms, stated), file)))
 
 
@@ -86,10 +88,18 @@ def derived_slo_ms(latency_ms: float) -> float:
     return next((each for each in SLOS_MS if each >= SLO_FACTOR * latency_ms), SLOS_MS[-1])
 
 
-def _settings(target: Target, path: str, slo_ms: float | None) -> str:
+def _settings(target: Target, path: str, slo_ms: float | None, python: str) -> str:
     bulk = "" if slo_ms is None else f"tiers:\n  - {{name: {BULK}, slo_ms: {BULK_FACTOR * slo_ms:g}}}\n"
     head = f"{_said(target)} Slices, tiers and more models go here too.\n"
-    return f"{head}models:\n{entry(path, slo_ms)}{bulk}"
+    slices = f"slices:\n  - {_slices(python)}\n" if python else ""
+    return f"{head}{slices}models:\n{entry(path, slo_ms)}{bulk}"
+
+
+def _slices(python: str) -> str:
+    """Return the slices that a gateway has without `slices:`, with an interpreter."""
+    number = len(default_slices())
+    many = f", count: {number}" if number > 1 else ""
+    return f"{{name: cpu, cores: 1{many}, python: {json.dumps(python)}}}"
 
 
 def entry(path: str, slo_ms: float | None) -> str:

@@ -5,7 +5,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 import time
 import uuid
@@ -14,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from serving.runtime.environment import environment
+from serving.runtime.environment import environment, python_command
 from serving.runtime.slicing.contract import Setting, SlicingError
 from serving.runtime.slicing.opening import PreparedShares, Shares
 from serving.runtime.workers.link import Link, LinkEvents
@@ -150,7 +149,7 @@ class Supervisor:
             setting = await self._open(spec)
             if self._log is not None:
                 pipes.open()
-            ours, child, areas = _spawn(spec.name, setting, self._workers, pipes)
+            ours, child, areas = _spawn(spec, setting, self._workers, pipes)
         except (OSError, SlicingError) as error:
             pipes.close()
             Link(spec.name, self._events).fail_to_start(str(error))
@@ -286,7 +285,7 @@ class _Pipes:
 
 
 def _spawn(
-    name: str, setting: Setting, workers: WorkersSpec, pipes: _Pipes
+    spec: SliceSpec, setting: Setting, workers: WorkersSpec, pipes: _Pipes
 ) -> tuple[socket.socket, _Child, tuple[SharedArea, SharedArea]]:
     with ExitStack() as theirs, ExitStack() as ours:
         sock, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -298,18 +297,18 @@ def _spawn(
         theirs.callback(os.close, say)
         areas: list[SharedArea] = []
         for way in ("requests", "answers"):
-            areas.append(SharedArea.create(f"penstock-{name}-{way}"))
+            areas.append(SharedArea.create(f"penstock-{spec.name}-{way}"))
             ours.callback(areas[-1].close)
         fds = (far.fileno(), areas[0].fd, areas[1].fd, say)
         mark = uuid.uuid4().hex
         given = {**dict(workers.environment), **dict(setting.environment), MARK: mark}
         popen = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
-            _command(name, setting, workers, fds, bool(pipes)),
+            _command(spec, setting, workers, fds, bool(pipes)),
             stdin=subprocess.DEVNULL,
             stdout=pipes.end("stdout"),
             stderr=pipes.end("stderr"),
             pass_fds=fds,
-            env=environment(given, workers.inherit),
+            env=environment(given, workers.inherit, own_python=not spec.python),
             start_new_session=True,
         )
         child = _Child(popen, said, f"{MARK}={mark}")
@@ -318,12 +317,12 @@ def _spawn(
 
 
 def _command(
-    name: str, setting: Setting, workers: WorkersSpec, fds: tuple[int, int, int, int], name_lines: bool
+    spec: SliceSpec, setting: Setting, workers: WorkersSpec, fds: tuple[int, int, int, int], name_lines: bool
 ) -> list[str]:
     """Return the command that starts a worker. `fds`: the worker's socket and areas, and the keeper's
     pipe."""
     return [
-        sys.executable, "-P", "-m", "serving.worker", "--slice", name, "--parent", str(os.getpid()),
+        *python_command("serving.worker", spec.python), "--slice", spec.name, "--parent", str(os.getpid()),
         "--fd", str(fds[0]), "--shared", f"{fds[1]},{fds[2]}", "--say", str(fds[3]),
         "--cores", ",".join(map(str, setting.cores)), "--threads", str(setting.threads),
         "--device", setting.device, "--memory", str(workers.memory_bytes),

@@ -69,6 +69,11 @@ def ask(
 
 def posed(settings: Settings, asked: AskedRates, reserve: float) -> PlacementTask:
     """Return all of it for these rates. SimulateRequestError if no device can run a model within its SLO."""
+    if other := [each.name for each in settings.slices if each.python]:
+        raise SimulateRequestError(
+            f"{', '.join(other)}: another `python`; a plan does not know which model needs it; "
+            "expected slices with the gateway's own"
+        )
     devices, told, notes = _devices(settings)
     usable = pools(devices, told)
     found, premises = demands(settings, asked.by_model, usable, reserve)

@@ -35,9 +35,12 @@ class Edges:
 
 @contextlib.asynccontextmanager
 async def edges(
-    limits: Limits | None = None, guard: KeyGuard | None = None, direct: bool = True
+    limits: Limits | None = None,
+    guard: KeyGuard | None = None,
+    direct: bool = True,
+    cors: tuple[str, ...] = (),
 ) -> AsyncIterator[Edges]:
-    """`direct`: inference goes the fast path's way, and not the application's."""
+    """`direct`: inference goes the fast path's way, and not the application's. `cors`: origins of pages."""
     limits = limits or Limits()
     serving, bulk = FakeServing(), Bulk(limits)
     statistics = serving.telemetry.statistics
@@ -49,6 +52,8 @@ async def edges(
     if guard is not None:
         rest.ask_for_keys(guard)
         rpc.ask_for_keys(guard)
+    if cors:
+        rest.allow_origins(cors)
     join(rest, rpc, lambda: None)
     found = Edges(serving, rest, rpc)
     await bulk.start(0)

@@ -45,12 +45,13 @@ class Loop(uvloop.Loop):
 
 class Doors(TypedDict, total=False):
     """What a server may have beside its limits: callers with keys, TLS, shared memory of clients, another
-    core."""
+    core, origins of web pages."""
 
     guard: KeyGuard | None
     gate: Gate | None
     shm: ClientShm | None
     serving: FakeServing
+    cors: tuple[str, ...]
 
 
 class Running:
@@ -74,6 +75,7 @@ class Running:
         )
         self._access = access
         self._guard = doors.get("guard")
+        self._cors = doors.get("cors", ())
         self._limits = limits
         self.direct = direct
         self.loop = Loop()
@@ -93,6 +95,8 @@ class Running:
             server.share(self.regions)
         if self._guard is not None:
             server.ask_for_keys(self._guard)
+        if self._cors:
+            server.allow_origins(self._cors)
         if self._access:
             server.log_access()
         if self._gate is not None:

@@ -1,6 +1,8 @@
 """`penstock serve MODEL`: what names a model, and which settings it becomes."""
 
 import json
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +23,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def signed(monkeypatch: pytest.MonkeyPatch, signature: Signature) -> None:
     """Let every target have this signature: processes that find one are in tests/acceptance."""
-    monkeypatch.setattr(writing, "signature_of", lambda _target, _sizes: signature)
+    monkeypatch.setattr(writing, "signature_of", lambda _target, _sizes, _python="": signature)
 
 
 LINEAR = Signature((Tensor("x", "FP32", ("batch", 4)),), (Tensor("y", "FP32", ("batch", 3)),), 0.4)
@@ -173,3 +175,20 @@ def test_names_of_tensors_need_no_care(home: Path, monkeypatch: pytest.MonkeyPat
     spec = load_settings(settings_file("net.onnx", Path(), TargetOptions())).models[0].spec
     assert spec.inputs[0].name == odd
     assert json.dumps(odd) in (home / ".penstock/net/model/model.yaml").read_text()
+
+
+def test_another_interpreter_is_stated_for_every_slice(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "net.onnx").touch()
+    signed(monkeypatch, LINEAR)
+    options = TargetOptions(python=Path(sys.executable))
+    with_python = load_settings(settings_file("net.onnx", Path(), options))
+    without = load_settings(settings_file("net.onnx", Path(), TargetOptions()))
+    assert {each.python for each in with_python.slices} == {sys.executable}
+    assert [replace(each, python="") for each in with_python.slices] == list(without.slices)
+
+
+def test_an_interpreter_that_is_none_is_refused(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (home / "net.onnx").touch()
+    signed(monkeypatch, LINEAR)
+    with pytest.raises(TargetError, match="--python: nowhere/python is no program"):
+        settings_file("net.onnx", Path(), TargetOptions(python=Path("nowhere/python")))

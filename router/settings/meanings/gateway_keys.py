@@ -45,6 +45,7 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "grpc": "The gRPC server: ngh2 in the event loop, or grpcio.",
         "tls": "Certificates that encrypt all ports.",
         "client_shm": "Whether clients may register shared memory, and how much.",
+        "cors": "Origins of web pages that may call REST from a browser; '*' for any.",
         "forward_headers": "A pattern of header fields that state request parameters.",
     },
     "TlsSection": {
@@ -107,6 +108,7 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "cores": "A count of cores, or a list of them.",
         "threads": "Threads of a batch, where no cores are stated.",
         "memory_mb": "MB for models; they are loaded when asked for, as many as fit.",
+        "python": "The program of another Python for the worker; it needs numpy and orjson.",
         "price": "What an hour of the slice costs, in any currency.",
         "spot": "Whether the provider may take the slice away at any time.",
     },

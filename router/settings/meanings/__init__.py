@@ -1,0 +1,1 @@
+"""What each key of `penstock.yaml` and `model.yaml` means."""
