@@ -48,7 +48,8 @@ TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="One model: a .py, .onnx or .pt2 file, hf:FOLDER, a model folder, or remote:HOST:PORT/MODEL.",
+        help="One model: a .py, .onnx, .pt2, .joblib or .pkl file, hf:FOLDER, a model folder, "
+        "or remote:HOST:PORT/MODEL.",
     ),
 ]
 SloOption = Annotated[str | None, typer.Option(help="The SLO of MODEL, such as 50ms; else one is derived.")]

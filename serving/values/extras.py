@@ -8,7 +8,13 @@ SOLVER: Final = "scipy"
 """Plans of placement and scaling need it: HiGHS is in it. It has 143 MB, a third of an environment."""
 
 EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
-    {SOLVER: "plan", "onnxruntime": "onnx", "torch": "torch", "transformers": "transformers"}
+    {
+        SOLVER: "plan",
+        "onnxruntime": "onnx",
+        "sklearn": "sklearn",
+        "torch": "torch",
+        "transformers": "transformers",
+    }
 )
 """The extra in pyproject.toml by package."""
 

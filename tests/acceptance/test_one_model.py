@@ -8,8 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import joblib
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 from tritonclient import http
 
 from tests.acceptance.gateway import PATIENT_MS, START_S, GatewayProcess, await_true
@@ -87,6 +89,20 @@ def test_an_onnx_file_is_served(tmp_path: Path) -> None:
     with serving_one(tmp_path, "linear.onnx") as gateway:
         assert np.allclose(asked(gateway, "linear").as_numpy("y"), X @ WEIGHTS)
         assert gateway.stop(signal.SIGINT) == 0
+
+
+def test_a_fitted_estimator_is_served(tmp_path: Path) -> None:
+    rows = np.vstack([X, -X])
+    classifier = LogisticRegression().fit(rows, ["up", "up", "down", "down"])
+    joblib.dump(classifier, tmp_path / "updown.joblib")
+    with serving_one(tmp_path, "updown.joblib") as gateway:
+        client = http.InferenceServerClient(gateway.rest, network_timeout=START_S, connection_timeout=START_S)
+        given = http.InferInput("x", list(rows.shape), "FP64")
+        given.set_data_from_numpy(rows.astype(np.float64))
+        answer = client.infer("updown", [given])
+        assert answer.as_numpy("label").tolist() == [b"up", b"up", b"down", b"down"]
+        assert np.allclose(answer.as_numpy("probabilities"), classifier.predict_proba(rows), atol=1e-6)
+        assert gateway.stop() == 0
 
 
 @pytest.mark.parametrize(

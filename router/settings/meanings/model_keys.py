@@ -6,7 +6,7 @@ from typing import Final
 _TENSOR: Final = {
     "name": "The tensor's name in requests and answers.",
     "datatype": "A datatype of the Open Inference Protocol, such as FP32 or BYTES.",
-    "shape": "Sizes without the batch dimension; -1: any size.",
+    "shape": "Sizes, with -1 for any; the first is the batch, unless batch_max is 0.",
 }
 
 MODEL_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -42,7 +42,7 @@ MODEL_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "name": "The variant's name; a request may pin it.",
         "artifact": "The file or folder that the variant loads.",
         "deterministic": "Whether this variant is; the model's word without it.",
-        "backend": "What loads it: python, onnx, torch_export, transformers or remote.",
+        "backend": "What loads it: python, onnx, torch_export, transformers, sklearn or remote.",
         "compile": "How it runs on a GPU: as it is, by torch.compile, or as CUDA graphs.",
         "options": "Options for the backend, or for `load` of a Python model.",
     },

@@ -4,7 +4,12 @@ from router.settings.values.findings import Findings
 from router.settings.values.schema import ModelFile
 from serving.values.specs import PYTHON
 
-_FILES = {"onnx": "a file.onnx", "torch_export": "a file.pt2", "transformers": "a folder"}
+_FILES = {
+    "onnx": "a file.onnx",
+    "torch_export": "a file.pt2",
+    "transformers": "a folder",
+    "sklearn": "a file.joblib or file.pkl",
+}
 _SERVER = ("url", "model")
 
 

@@ -9,11 +9,15 @@ from typing import Final
 from router.verbs.target.errors import TargetError
 
 SETTINGS: Final = (".yaml", ".yml")
-BACKENDS: Final[Mapping[str, str]] = {".py": "python", ".onnx": "onnx", ".pt2": "torch_export"}
+BACKENDS: Final[Mapping[str, str]] = {
+    ".py": "python", ".onnx": "onnx", ".pt2": "torch_export",
+    ".joblib": "sklearn", ".pkl": "sklearn", ".pickle": "sklearn",
+}  # fmt: skip
 HUB: Final = "hf:"
 REMOTE: Final = "remote:"
 FORMS: Final = (
-    "a .py, .onnx or .pt2 file, hf:FOLDER, a model folder, remote:HOST:PORT/MODEL, or a .yaml of settings"
+    "a .py, .onnx, .pt2, .joblib or .pkl file, hf:FOLDER, a model folder, remote:HOST:PORT/MODEL, "
+    "or a .yaml of settings"
 )
 
 

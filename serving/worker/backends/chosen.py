@@ -8,6 +8,7 @@ from serving.worker.backends.huggingface import TransformersBackend
 from serving.worker.backends.onnx import OnnxBackend
 from serving.worker.backends.python import PythonBackend
 from serving.worker.backends.remote import RemoteBackend
+from serving.worker.backends.scikit import ScikitBackend
 from serving.worker.backends.torch_export import TorchExportBackend
 from serving.worker.frames.orders import LoadOrder
 
@@ -16,6 +17,7 @@ BACKENDS: Final[Mapping[str, Callable[[int, str], Backend]]] = {
     "onnx": OnnxBackend,
     "torch_export": TorchExportBackend,
     "transformers": TransformersBackend,
+    "sklearn": lambda threads, _device: ScikitBackend(threads),
     "remote": lambda _threads, _device: RemoteBackend(),
 }
 """Each takes the threads of the slice and the device. It imports its library with its first model."""
