@@ -230,6 +230,23 @@ def infer_one(
     raise typer.Exit(infer(model, data, url, as_json, key_env))
 
 
+@app.command("new", cls=Verb)
+def new_model(
+    name: Annotated[str, typer.Argument(help="The model's name, and the new folder's.")],
+    kind: Annotated[str, typer.Option(help="python, torch or sklearn.")] = "python",
+) -> None:
+    """Write a new folder with a model that runs, its test and a load script."""
+    from router.verbs.target.errors import TargetError
+    from router.verbs.target.scaffold import scaffold
+
+    try:
+        lines = scaffold(name, kind)
+    except TargetError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from None
+    typer.echo("\n".join(lines))
+
+
 @app.command("schema", cls=Verb)
 def json_schema(
     of: Annotated[str, typer.Argument(help="settings (penstock.yaml) or model (model.yaml).")] = "settings",

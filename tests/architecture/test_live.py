@@ -36,6 +36,7 @@ BESIDE_OTHERS = {
     "tests/policy/transition/test_planning.py": "solvers with other hash seeds",
     "tests/router/verbs/doctor/test_command.py": "a command that ends at once",
     "tests/router/verbs/profiling/test_imports.py": "an import",
+    "tests/router/verbs/target/test_scaffold.py": "scripts that end at once",
     "tests/router/settings/machine/test_descriptors.py": "a command that ends at once",
     "tests/router/logs/test_output.py": "a command that prints",
     "tests/router/grpc/test_rpc_grpcio.py": "a client that sends once",

@@ -106,9 +106,7 @@ def test_only_outputs_that_are_listed_are_computed(tmp_path: Path) -> None:
     fewer = tuple(each for each in order.outputs if each.name == "probabilities")
     assert set(loaded(replace(order, outputs=fewer)).predict({"x": X}, {})) == {"probabilities"}
     other = replace(order.outputs[0], name="score")
-    with pytest.raises(
-        ValueError, match=r"model\.yaml lists the output 'score'; the file has label"
-    ):
+    with pytest.raises(ValueError, match=r"model\.yaml lists the output 'score'; the file has label"):
         loaded(replace(order, outputs=(other,)))
     with pytest.raises(FileNotFoundError, match=r"expected a \.joblib or \.pkl file"):
         loaded(replace(order, artifact=None))
