@@ -110,7 +110,7 @@ def _datatype(value: object) -> str:
         return "BOOL"
     if isinstance(value, int):
         return "INT64"
-    return "BYTES" if isinstance(value, str | dict) else "FP64"
+    return "BYTES" if isinstance(value, str | bytes | dict) else "FP64"
 
 
 def _is_named(row: object) -> bool:

@@ -11,6 +11,7 @@ from typing import Final
 import orjson
 
 from router.protocol.dialects.question import Question, Stamp
+from router.protocol.dialects.raw import FORM, form_rows, is_raw
 from router.protocol.dialects.reading import begin, check_bounds, parse, refuse_others
 from router.tensors.parts.elements import list_elements
 from router.tensors.parts.errors import bad_input, too_large
@@ -30,7 +31,12 @@ LINES: Final = (
 
 
 def read(body: bytes, content_type: str, limits: Limits) -> Question:
-    """Return what `:predict` asks for: JSON, a plain text as one instance, or lines of JSON, one each."""
+    """Return what `:predict` asks for: JSON; a plain text, a picture or a sound as one instance; lines of
+    JSON, one each; or a form with the inputs' values."""
+    if is_raw(content_type):
+        return _rows([body])
+    if content_type == FORM:
+        return _rows(form_rows(body, limits))
     if content_type == TEXT:
         return _rows([_plain(body, limits)])
     if content_type in LINES:
