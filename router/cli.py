@@ -48,7 +48,7 @@ TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="One model: a .py, .onnx, .pt2, .joblib or .pkl file, hf:FOLDER, a model folder, "
+        help="One model: a .py, .onnx, .xml, .pt2, .joblib or .pkl file, hf:FOLDER, a model folder, "
         "or remote:HOST:PORT/MODEL.",
     ),
 ]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from serving.values.specs import ParameterValue
-from serving.worker.backends import huggingface, onnx, python, remote, scikit, torch_export
+from serving.worker.backends import huggingface, onnx, openvino, python, remote, scikit, torch_export
 from serving.worker.backends.chosen import ChosenBackend
 from serving.worker.backends.signature import Signature, SignatureError, batch_max_of, specs_of
 from serving.worker.frames.arrays import TensorError
@@ -26,6 +26,7 @@ from serving.worker.frames.orders import LoadOrder
 SIGNATURES: Final[Mapping[str, Callable[[str, Mapping[str, ParameterValue]], Signature]]] = {
     "python": python.signature_of,
     "onnx": onnx.signature_of,
+    "openvino": openvino.signature_of,
     "torch_export": torch_export.signature_of,
     "transformers": huggingface.signature_of,
     "sklearn": scikit.signature_of,

@@ -42,7 +42,7 @@ MODEL_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "name": "The variant's name; a request may pin it.",
         "artifact": "The file or folder that the variant loads.",
         "deterministic": "Whether this variant is; the model's word without it.",
-        "backend": "What loads it: python, onnx, torch_export, transformers, sklearn or remote.",
+        "backend": "What loads it: python code, or a runtime such as onnx or transformers.",
         "compile": "How it runs on a GPU: as it is, by torch.compile, or as CUDA graphs.",
         "options": "Options for the backend, or for `load` of a Python model.",
     },

@@ -429,7 +429,9 @@ class VariantSection(Section):
     name: Name
     artifact: Text | None = None
     deterministic: bool | None = None
-    backend: Literal["python", "onnx", "torch_export", "transformers", "sklearn", "remote"] = "python"
+    backend: Literal["python", "onnx", "openvino", "torch_export", "transformers", "sklearn", "remote"] = (
+        "python"
+    )
     compile: Literal["none", "torch", "graphs"] = "none"
     options: dict[str, Scalar] = {}
 

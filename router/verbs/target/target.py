@@ -10,13 +10,13 @@ from router.verbs.target.errors import TargetError
 
 SETTINGS: Final = (".yaml", ".yml")
 BACKENDS: Final[Mapping[str, str]] = {
-    ".py": "python", ".onnx": "onnx", ".pt2": "torch_export",
+    ".py": "python", ".onnx": "onnx", ".pt2": "torch_export", ".xml": "openvino",
     ".joblib": "sklearn", ".pkl": "sklearn", ".pickle": "sklearn",
 }  # fmt: skip
 HUB: Final = "hf:"
 REMOTE: Final = "remote:"
 FORMS: Final = (
-    "a .py, .onnx, .pt2, .joblib or .pkl file, hf:FOLDER, a model folder, remote:HOST:PORT/MODEL, "
+    "a .py, .onnx, .xml, .pt2, .joblib or .pkl file, hf:FOLDER, a model folder, remote:HOST:PORT/MODEL, "
     "or a .yaml of settings"
 )
 

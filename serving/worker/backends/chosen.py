@@ -6,6 +6,7 @@ from typing import Final
 from serving.worker.backends.contract import Backend, LoadedModel
 from serving.worker.backends.huggingface import TransformersBackend
 from serving.worker.backends.onnx import OnnxBackend
+from serving.worker.backends.openvino import OpenVinoBackend
 from serving.worker.backends.python import PythonBackend
 from serving.worker.backends.remote import RemoteBackend
 from serving.worker.backends.scikit import ScikitBackend
@@ -15,6 +16,7 @@ from serving.worker.frames.orders import LoadOrder
 BACKENDS: Final[Mapping[str, Callable[[int, str], Backend]]] = {
     "python": PythonBackend,
     "onnx": OnnxBackend,
+    "openvino": OpenVinoBackend,
     "torch_export": TorchExportBackend,
     "transformers": TransformersBackend,
     "sklearn": lambda threads, _device: ScikitBackend(threads),

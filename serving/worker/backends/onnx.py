@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from serving.values.specs import ParameterValue
+from serving.worker.backends.agreeing import check_tensors
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
 from serving.worker.backends.unbatched import as_ordered
@@ -75,7 +76,7 @@ class OnnxBackend:
             raise FileNotFoundError(f"variant {order.variant} has no artifact; expected an .onnx file")
         options = dict(order.options)
         session = _session(_runtime(), order.artifact, self._threads, self._device, options)
-        _check(session, order)
+        check_tensors(order, _types(session.get_inputs()), _types(session.get_outputs()))
         model = OnnxModel(session, order)
         return as_ordered(model, order)
 
@@ -126,26 +127,9 @@ def _providers(runtime: Any, device: str, options: Mapping[str, ParameterValue])
     return [(each, of_device) if each.startswith(("CUDA", "Tensorrt")) else each for each in wanted]
 
 
-def _check(session: Any, order: LoadOrder) -> None:
-    """Hold model.yaml against the file: a name or a datatype that differs is a mistake of one of them."""
-    for what, specs, found in (
-        ("input", order.inputs, session.get_inputs()),
-        ("output", order.outputs, session.get_outputs()),
-    ):
-        types = {each.name: each.type for each in found}
-        for spec in specs:
-            if spec.name not in types:
-                raise ValueError(
-                    f"model.yaml names the {what} {spec.name!r}; {order.artifact} has {', '.join(types)}"
-                )
-            if DATATYPES.get(types[spec.name]) != spec.datatype:
-                raise ValueError(
-                    f"{what} {spec.name!r} is {spec.datatype} in model.yaml, "
-                    f"and {types[spec.name]} in {order.artifact}"
-                )
-        unnamed = [name for name in types if name not in {spec.name for spec in specs}]
-        if what == "input" and unnamed:
-            raise ValueError(f"model.yaml lacks the inputs {', '.join(unnamed)} of {order.artifact}")
+def _types(tensors: Any) -> dict[str, str]:
+    """Return datatypes by name; ONNX's own word for a type that the protocol does not have."""
+    return {each.name: DATATYPES.get(each.type, each.type) for each in tensors}
 
 
 def _tensor(each: Any) -> Tensor:

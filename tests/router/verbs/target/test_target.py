@@ -47,7 +47,10 @@ def test_a_target_is_named_by_its_file_folder_or_server(home: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("none.onnx", "none.onnx is not there; expected a .py, .onnx, .pt2, .joblib or .pkl file, hf:FOLDER"),
+        (
+            "none.onnx",
+            "none.onnx is not there; expected a .py, .onnx, .xml, .pt2, .joblib or .pkl file, hf:FOLDER",
+        ),
         ("a.txt", "a.txt is no model that Penstock knows; expected a .py"),
         ("empty", "empty is a folder without model.yaml; expected"),
         ("remote:host/net", "remote:host/net names no model of a server; expected remote:HOST:PORT/MODEL"),
