@@ -20,16 +20,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-import numpy as np
-
 from loadtests.edge.triton.server import Tuning, triton
-from loadtests.harness.dispatch import Server, measure
 from loadtests.harness.gateway import ROOT, Gateway, copied_model, started
-from loadtests.harness.payloads import Contents, Target
-from loadtests.harness.processes import pin, undisturbed
-from loadtests.openloop import Ask, Course, prepare
+from loadtests.harness.processes import pin
 from loadtests.stand import bare
-from loadtests.stand.testbed import CONNECTIONS, CONNECTIONS_MAX, may_go_first
+from loadtests.stand.shares import Run, Share, goodput
 
 MODEL, SLO_MS, BATCH_MAX = "mlp", 50.0, 64
 CASES = {"0.8": (0.8, 1.0), "1.5": (1.5, 1.0), "3": (3.0, 1.0), "bursts": (0.8, 4.0)}
@@ -61,10 +56,12 @@ def main() -> int:
             for number in range(asked.rounds):
                 for contender in CONTENDERS:
                     with _server(contender, capacity, place, asked.triton) as server:
-                        _play(server, (0.5, 1.0), capacity.rate, WARM_UP_S, number, place)
-                        for case, load in CASES.items():
-                            good = _play(server, load, capacity.rate, asked.seconds, number, place)
-                            share = good / (min(load[0], 1.0) * capacity.rate)
+                        warm = Run(MODEL, SLO_MS, WARM_UP_S, place.core, number)
+                        goodput(server, Share(0.5, capacity.rate), warm)
+                        for case, (part, cv) in CASES.items():
+                            load = Share(part, capacity.rate, cv)
+                            run = Run(MODEL, SLO_MS, asked.seconds, place.core, number)
+                            share = goodput(server, load, run) / load.best
                             found.setdefault((case, contender), []).append(share)
                             sys.stderr.write(f"round {number + 1}: {contender} at {case}: {share:.3f}\n")
     except (ValueError, OSError, RuntimeError) as error:
@@ -81,19 +78,6 @@ def table(found: dict[tuple[str, str], list[float]]) -> Iterator[str]:
     for case in CASES:
         shares = [found[case, contender] for contender in CONTENDERS]
         yield f"| {case} | " + " | ".join(f"{median(each):.2f} ({min(each):.2f})" for each in shares) + " |"
-
-
-def _play(
-    server: Gateway, load: tuple[float, float], capacity: float, seconds: float, seed: int, place: Place
-) -> float:
-    """Return how many requests a second one open-loop run had answered within the SLO."""
-    at = Server(server.host, server.rest_port, CONNECTIONS, CONNECTIONS_MAX)
-    course = Course(seconds, load[1], contents=Contents(seed=seed))
-    prepared = prepare([Ask(Target(MODEL), f"{load[0] * capacity}", SLO_MS)], course, at)
-    with undisturbed(place.core, may_go_first()):
-        record, _ = measure(prepared.loads, at)
-    took_ms = (np.asarray(record.done_ns, float) - np.asarray(record.due_ns)) / 1e6
-    return float(np.sum((np.asarray(record.statuses) == 200) & (took_ms <= SLO_MS))) / seconds
 
 
 @contextlib.contextmanager

@@ -19,8 +19,8 @@ from typing import Any
 import yaml
 
 from loadtests.harness.gateway import ROOT
-from serving.values.specs import ModelSpec, TensorSpec, VariantSpec
-from serving.worker.backends.python import PythonBackend
+from serving.values.specs import PYTHON, ModelSpec, TensorSpec, VariantSpec
+from serving.worker.backends.chosen import ChosenBackend
 from serving.worker.frames.orders import LoadOrder, MeasureOrder
 from serving.worker.process.garbage import Garbage
 from serving.worker.process.memory import Memory
@@ -136,7 +136,8 @@ def _tensors(entries: Sequence[Mapping[str, Any]]) -> tuple[TensorSpec, ...]:
 
 def _variant(entry: Mapping[str, Any], folder: Path) -> VariantSpec:
     artifact = folder / entry["artifact"] if entry.get("artifact") else None
-    return VariantSpec(entry["name"], artifact, tuple((entry.get("options") or {}).items()))
+    options = tuple((entry.get("options") or {}).items())
+    return VariantSpec(entry["name"], artifact, options, backend=entry.get("backend", PYTHON))
 
 
 def main() -> int:
@@ -149,7 +150,7 @@ def main() -> int:
     spec = read_spec(ROOT / "models" / asked.model)
     memory, yardstick = Memory(), Yardstick()
     order = LoadOrder.of(0, spec, spec.default_variant)
-    replica, _ = load_replica(PythonBackend(threads=1), order, memory, Garbage())
+    replica, _ = load_replica(ChosenBackend(threads=1), order, memory, Garbage())
     print(_READY, flush=True)
     for line in sys.stdin:
         rows, repeats = map(int, line.split())
