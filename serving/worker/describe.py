@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Final
 
 from serving.values.specs import ParameterValue
-from serving.worker.backends import huggingface, onnx, openvino, python, remote, scikit, torch_export
+from serving.worker.backends import onnx, openvino, python, remote, scikit, torch_export
 from serving.worker.backends.chosen import ChosenBackend
+from serving.worker.backends.hf import backend as transformers
 from serving.worker.backends.signature import Signature, SignatureError, batch_max_of, specs_of
 from serving.worker.frames.arrays import TensorError
 from serving.worker.frames.orders import LoadOrder
@@ -28,7 +29,7 @@ SIGNATURES: Final[Mapping[str, Callable[[str, Mapping[str, ParameterValue]], Sig
     "onnx": onnx.signature_of,
     "openvino": openvino.signature_of,
     "torch_export": torch_export.signature_of,
-    "transformers": huggingface.signature_of,
+    "transformers": transformers.signature_of,
     "sklearn": scikit.signature_of,
     "remote": remote.signature_of,
 }

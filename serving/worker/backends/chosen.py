@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from serving.worker.backends.contract import Backend, LoadedModel
-from serving.worker.backends.huggingface import TransformersBackend
+from serving.worker.backends.hf.backend import TransformersBackend
 from serving.worker.backends.onnx import OnnxBackend
 from serving.worker.backends.openvino import OpenVinoBackend
 from serving.worker.backends.python import PythonBackend

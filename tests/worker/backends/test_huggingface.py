@@ -1,5 +1,6 @@
 """Hugging Face's folders: texts in, embeddings, classes or scores out, as transformers computes them."""
 
+import io
 import json
 import sys
 from pathlib import Path
@@ -9,10 +10,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-from serving.worker.backends.huggingface import TransformersBackend, read_folder, signature_of
-from serving.worker.backends.signature import SignatureError
+from serving.worker.backends.hf import pictures
+from serving.worker.backends.hf.backend import TransformersBackend, signature_of
+from serving.worker.backends.hf.folder import read_folder
+from serving.worker.backends.signature import SignatureError, Tensor
 from tests.worker.backends.orders import loaded, order_of
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "the", "tide", "turned", "boats", "came", "home"]
@@ -114,7 +118,7 @@ def test_what_is_no_model_of_texts_is_refused_in_a_sentence(
     with pytest.raises(SignatureError, match=r"has no config\.json; expected a folder of save_pretrained"):
         signature_of(str(tmp_path), {})
     (tmp_path / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
-    with pytest.raises(SignatureError, match="is a LlamaForCausalLM; expected a model of texts"):
+    with pytest.raises(SignatureError, match="is a LlamaForCausalLM; expected one of these"):
         signature_of(str(tmp_path), {})
     folder = write_folder(tmp_path / "m", "BertModel")
     order = order_of("transformers", folder, signature_of(str(folder), {}), {"precision": "int3"})
@@ -123,3 +127,73 @@ def test_what_is_no_model_of_texts_is_refused_in_a_sentence(
     monkeypatch.setitem(sys.modules, "transformers", None)
     with pytest.raises(ModuleNotFoundError, match=r"try `pip install torch transformers`"):
         TransformersBackend(1).prepare(order)
+
+
+def test_parts_of_a_text_are_named(tmp_path: Path) -> None:
+    labels = {0: "O", 1: "B-SEA", 2: "I-SEA"}
+    folder = write_folder(tmp_path / "m", "BertForTokenClassification", id2label=labels)
+    found = signature_of(str(folder), {})
+    assert found.outputs == (Tensor("ENTITIES", "BYTES", ("batch", 1)),)
+    assert "endpoints" not in found.keys
+    model = loaded(order_of("transformers", folder, found))
+    answer = np.asarray(model.predict({"TEXT": TEXTS}, {})["ENTITIES"])
+    pipe = transformers.pipeline("token-classification", model=str(folder), aggregation_strategy="simple")
+    for row, text in zip(answer[:, 0], TEXTS[:, 0], strict=True):
+        alone = pipe(text.decode())
+        parts = json.loads(row)
+        assert [(each["entity_group"], each["start"], each["end"]) for each in parts] == [
+            (each["entity_group"], each["start"], each["end"]) for each in alone
+        ]
+        assert np.allclose([each["score"] for each in parts], [each["score"] for each in alone], atol=1e-4)
+    assert sum(len(json.loads(each)) for each in answer[:, 0]) > 0
+
+
+def write_pictures(folder: Path) -> Path:
+    """Write a network of pictures with random weights, and its processor."""
+    torch.manual_seed(3)
+    made = transformers.ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32,
+        patch_size=8, id2label={0: "cat", 1: "dog", 2: "tide"}, initializer_range=0.5,
+    )  # fmt: skip
+    transformers.ViTForImageClassification(made).save_pretrained(folder)
+    transformers.ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
+
+
+def picture(form: str, size: tuple[int, int] = (50, 40), mode: str = "RGB") -> bytes:
+    pixels = np.random.default_rng(4).integers(0, 256, (*size[::-1], 3), np.uint8)
+    content = io.BytesIO()
+    Image.fromarray(pixels).convert(mode).save(content, form)
+    return content.getvalue()
+
+
+def test_pictures_of_any_form_and_size_are_classified_in_one_batch(tmp_path: Path) -> None:
+    folder = write_pictures(tmp_path / "m")
+    found = signature_of(str(folder), {})
+    assert found.inputs == (Tensor("IMAGE", "BYTES", ("batch", 1)),)
+    assert found.outputs == (Tensor("SCORES", "FP32", ("batch", 3), ("cat", "dog", "tide")),)
+    files = [picture("PNG"), picture("JPEG", (33, 90)), picture("PNG", mode="L"), picture("PNG", mode="RGBA")]
+    model: Any = loaded(order_of("transformers", folder, found))
+    answer = np.asarray(model.predict({"IMAGE": np.array(files, object)[:, None]}, {})["SCORES"])
+    pipe = transformers.pipeline("image-classification", model=str(folder), device="cpu", top_k=3)
+    for row, file in zip(answer, files, strict=True):
+        shares = {each["label"]: each["score"] for each in pipe(Image.open(io.BytesIO(file)).convert("RGB"))}
+        scores = np.exp(row - row.max()) / np.exp(row - row.max()).sum()
+        assert np.allclose(scores, [shares[name] for name in ("cat", "dog", "tide")], atol=1e-4)
+    assert model.sample(2, 0)["IMAGE"].shape == (2, 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"no picture", picture("JPEG")[:100], picture("PNG")[:60]])
+def test_what_is_no_picture_is_named(tmp_path: Path, content: bytes) -> None:
+    folder = write_pictures(tmp_path / "m")
+    model = loaded(order_of("transformers", folder, signature_of(str(folder), {})))
+    with pytest.raises(ValueError, match=r"input 'IMAGE' holds no picture: .*; expected a JPEG or PNG file"):
+        model.predict({"IMAGE": np.array([[content]], object)}, {})
+
+
+def test_a_picture_that_unfolds_too_far_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pictures, "PIXELS_MAX", 1_000)
+    folder = write_pictures(tmp_path / "m")
+    model = loaded(order_of("transformers", folder, signature_of(str(folder), {})))
+    with pytest.raises(ValueError, match="has 50 x 40 pixels; expected at most 1,000 in all"):
+        model.predict({"IMAGE": np.array([[picture("PNG")]], object)}, {})
