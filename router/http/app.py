@@ -24,7 +24,7 @@ from router.payloads.regions.registry import regions_of
 from router.protocol.bodies import end_for_leavers
 from router.protocol.dialects.errors import body_of, form_at
 from router.protocol.explanation import separate
-from router.protocol.oip import PLATFORM, ReadStatistics, extensions, find_model
+from router.protocol.oip import ReadStatistics, extensions, find_model, platform_of
 from router.protocol.outcomes import INTERNAL_ERROR
 from router.protocol.rest import plain_error, render_error
 from router.security.auth.asgi import caller
@@ -230,7 +230,7 @@ def describe(model: ServedModel) -> Json:
     return {
         "name": spec.name,
         "versions": [MODEL_VERSION],
-        "platform": PLATFORM,
+        "platform": platform_of(spec),
         "inputs": [_describe_tensor(tensor, spec) for tensor in spec.inputs],
         "outputs": [_describe_tensor(tensor, spec) for tensor in spec.outputs if not tensor.parameter],
         "parameters": {

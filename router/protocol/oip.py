@@ -15,10 +15,21 @@ from router.tensors.parts.wording import quoted
 from router.tensors.request.decoded import MODEL_VERSION
 from router.tensors.request.parameters import LONGEST_US
 from serving.ports import Call, Serving
-from serving.values.specs import DEFAULT_TENANT, ServedModel
+from serving.values.specs import DEFAULT_TENANT, ModelSpec, ServedModel
 from serving.values.vocabulary import UNKNOWN_MODEL
 
-PLATFORM = "penstock_torch"
+PLATFORMS: Final[Mapping[str, str]] = {
+    "python": "penstock_python", "onnx": "onnxruntime_onnx", "openvino": "openvino_ir",
+    "torch_export": "pytorch_export", "transformers": "huggingface_transformers",
+    "sklearn": "sklearn_joblib", "remote": "penstock_remote",
+}  # fmt: skip
+"""By backend, in the protocol's form: framework and format; Triton's name where it has one."""
+
+
+def platform_of(spec: ModelSpec) -> str:
+    """Return the platform of the variant that answers by default."""
+    return PLATFORMS[spec.variant(spec.default_variant).backend]
+
 
 EXTENSIONS = (
     "binary_tensor_data",

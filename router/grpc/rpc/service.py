@@ -22,7 +22,7 @@ from router.payloads.bulk.pool import Bulk
 from router.payloads.regions.registry import Regions
 from router.protocol.account import Account
 from router.protocol.explanation import separate
-from router.protocol.oip import PLATFORM, ReadStatistics, extensions, find_model
+from router.protocol.oip import ReadStatistics, extensions, find_model, platform_of
 from router.security.auth.guard import KeyGuard
 from router.security.auth.identity import CALLER, may_use
 from router.security.auth.rights import rpc_roles
@@ -190,7 +190,7 @@ class RpcService:
         return service_pb2.ModelMetadataResponse(
             name=spec.name,
             versions=[MODEL_VERSION],
-            platform=PLATFORM,
+            platform=platform_of(spec),
             inputs=[tensor(name=t.name, datatype=t.datatype, shape=spec.told(t)) for t in spec.inputs],
             outputs=[
                 tensor(name=t.name, datatype=t.datatype, shape=spec.told(t))

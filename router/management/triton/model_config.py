@@ -12,7 +12,7 @@ from google.protobuf.json_format import MessageToDict  # type: ignore[import-unt
 from tritonclient.grpc import model_config_pb2
 
 from router.management.triton.sequence_config import data_type, tell_sequences
-from router.protocol.oip import PLATFORM
+from router.protocol.oip import platform_of
 from serving.values.slice_specs import SliceSpec
 from serving.values.specs import Limits, ServedModel
 
@@ -29,8 +29,8 @@ def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceS
     spec = model.spec
     config = model_config_pb2.ModelConfig(
         name=spec.name,
-        platform=PLATFORM,
-        backend=PLATFORM,
+        platform=platform_of(spec),
+        backend=spec.variant(spec.default_variant).backend,
         max_batch_size=0 if spec.unbatched else spec.batch_max,
     )
     config.version_policy.latest.num_versions = 1

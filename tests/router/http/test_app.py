@@ -111,7 +111,7 @@ async def test_metadata_has_the_protocols_shape_and_the_variants(
     assert {key: stated[key] for key in ("name", "versions", "platform")} == {
         "name": "simple",
         "versions": ["1"],
-        "platform": "penstock_torch",
+        "platform": "penstock_python",
     }
     assert stated["inputs"] == [
         {"name": name, "datatype": "INT32", "shape": [-1, 16]} for name in ("INPUT0", "INPUT1")

@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict, ParseError  # type: ignore[im
 from tritonclient.grpc import model_config_pb2
 
 from router.management.operations.repository.refusals import BAD_INPUT, UNSUPPORTED, RepositoryError
-from router.protocol.oip import PLATFORM
+from router.protocol.oip import PLATFORMS
 from router.tensors.parts.wording import quoted, suggestion
 
 BATCH_MAX: Final = 65_536
@@ -80,7 +80,7 @@ def _whole(value: object) -> int:
 
 def _changes_nothing(key: str, value: object) -> bool:
     if key in ("platform", "backend"):
-        return value in ("", PLATFORM, None)
+        return value in ("", None, *PLATFORMS, *PLATFORMS.values())
     if key == "version_policy":  # there is one version, which is the latest, and all
         return isinstance(value, dict) and set(value) <= {"latest", "all"}
     return not value

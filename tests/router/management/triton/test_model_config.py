@@ -15,8 +15,10 @@ from router.http.app import create_app
 from router.management.triton.config_edges import add_model_config, model_config_methods
 from router.management.triton.model_config import as_json, model_config
 from router.payloads.bulk.pool import Bulk
+from router.protocol.oip import PLATFORMS
 from serving.values.slice_specs import SliceSpec
 from serving.values.specs import BatchingSpec, Limits, Priorities, ServedModel
+from serving.worker.backends.chosen import BACKENDS
 from tests.router.fakes import IDENTITY, SIMPLE, FakeServing
 from tests.router.rpc_edge import Core, Edge
 
@@ -43,8 +45,8 @@ def test_tensors_are_stated_without_their_batch_in_triton_s_words() -> None:
     config = configured()
     assert (config["name"], config["platform"], config["backend"]) == (
         "simple",
-        "penstock_torch",
-        "penstock_torch",
+        "penstock_python",
+        "python",
     )
     assert config["max_batch_size"] == 8
     assert [each["name"] for each in config["input"]] == ["INPUT0", "INPUT1"]
@@ -127,3 +129,8 @@ async def test_over_grpc_tritonclient_reads_the_same() -> None:
                     await client.get_model_config(name, version)
     finally:
         await edge.server.stop(0)
+
+
+def test_every_backend_has_a_platform_of_its_own() -> None:
+    assert set(PLATFORMS) == set(BACKENDS)
+    assert len(set(PLATFORMS.values())) == len(PLATFORMS)

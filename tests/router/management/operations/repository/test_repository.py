@@ -286,7 +286,7 @@ def test_the_batch_size_may_be_a_number_or_digits() -> None:
     unbatched = model_config_pb2.ModelConfig(max_batch_size=0)
     assert read_batch_max("m", {"config": '{"max_batch_size": 0}'}, unbatched) is None
     assert read_batch_max("m", {}) is None
-    nothing = '{"platform": "", "backend": "penstock_torch", "version_policy": {"latest": {}}, "input": []}'
+    nothing = '{"platform": "", "backend": "python", "version_policy": {"latest": {}}, "input": []}'
     assert read_batch_max("m", {"config": nothing}) is None
 
 
