@@ -32,7 +32,9 @@ class PlannedLoad:
     the variant that answers under pressure. `least`: slices' time that `quickest` needs for these rows in the
     mean, without what comes only for a moment."""
 
-    __slots__ = ("bucket", "least", "quickest", "rate", "replica", "size", "slo_us", "target")
+    __slots__ = (
+        "_needs", "_shares", "bucket", "least", "quickest", "rate", "replica", "size", "slo_us", "target",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -51,17 +53,35 @@ class PlannedLoad:
         self.bucket: Final = bucket
         self.size: Final = size
         self.least: Final = least
+        self._shares: dict[float, PlannedLoad] = {}
+        self._needs: dict[int, float] = {}  # a memo of `need` by rows, for one plan
 
     def need(self, scale: float) -> float:
         """Return how many slices' time the load needs, with batches of `scale` times the target."""
         rows = max(1, int(scale * self.target))
-        return self.rate * (self.replica.typical_us(rows, self.size) + self.replica.lost_us) / rows
+        known = self._needs.get(rows)
+        if known is None:
+            known = self.rate * (self.replica.typical_us(rows, self.size) + self.replica.lost_us) / rows
+            self._needs[rows] = known
+        return known
+
+    def renew(self) -> None:
+        """Forget what batches took at the last plan."""
+        self._needs.clear()
 
     def planning(self, share: float) -> "PlannedLoad":
-        """Return the same, with the batch aimed at where the plan is to hold for that share of the
-        batches."""
-        replicas = self.replica.planning(share), self.quickest.planning(share)
-        return PlannedLoad(self.rate, replicas, self.bucket, self.size, self.slo_us, self.least)
+        """Return the same, with the batch aimed at where the plan is to hold for that share of the batches.
+
+        It is kept as long as this load is, as the batch aimed at for all of them is.
+        """
+        known = self._shares.get(share)
+        if known is None:
+            replicas = self.replica.planning(share), self.quickest.planning(share)
+            known = PlannedLoad(self.rate, replicas, self.bucket, self.size, self.slo_us, self.least)
+            self._shares[share] = known
+        else:
+            known.renew()
+        return known
 
 
 class SlicePlan:
@@ -98,6 +118,8 @@ class SloTier:
 def dare(loads: list[PlannedLoad], room: float) -> tuple[float, list[PlannedLoad]]:
     """Return the share of SHARES with which most is answered in time, the largest of equals, and its loads. A
     plan that holds for fewer batches allows larger ones."""
+    for load in loads:
+        load.renew()
     best, best_loads, most = SHARES[0], loads, _answered(SHARES[0], loads, room)
     for share in SHARES[1:]:
         if share <= most:  # not even if it carried everything
