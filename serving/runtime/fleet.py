@@ -476,7 +476,8 @@ class Fleet:
             case Isolate(model=model, reason=reason):
                 logger.warning("%s gets a worker process of its own: %s", model, reason)
             case Replan(reason=reason):
-                logger.warning("what is wanted cannot be, `penstock place` may know better: %s", reason)
+                said = "the desired state cannot be reached; `penstock place` may find another: %s"
+                logger.warning(said, reason)
                 asyncio.get_running_loop().call_soon(self.on_replan, reason)
 
     def _start(self, name: str) -> None:

@@ -144,7 +144,7 @@ def test_a_gateway_that_is_to_make_no_plan_only_says_why(tmp_path: Path) -> None
         ask(gateway)
         lose(gateway)
         await_true(lambda: 'penstock_replans_total{outcome="off"} 1' in gateway.read_metrics(), gateway)
-        assert "`penstock place` may know better: spot cpu-b is lost: reclaimed" in gateway.output
+        assert "`penstock place` may find another: spot cpu-b is lost: reclaimed" in gateway.output
         assert "proposal" not in json.loads(gateway.get("/v2/status")[1])
 
 
