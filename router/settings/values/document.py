@@ -14,7 +14,7 @@ from typing import Final
 import yaml
 
 from router.settings.values.problems import Loc, SettingsError, SettingsProblem, dotted, nearest_path, shown
-from router.settings.values.variables import VariableError, expanded
+from router.settings.values.variables import VariableError, expanded, is_variable
 
 FILE_BYTES_MAX = 256 << 10  # PyYAML reads about 100 KB a second: a larger file is a mistake
 DEPTH_MAX = 32  # our deepest key has depth 5; an alias that holds itself ends here
@@ -163,6 +163,8 @@ def _compose(file: Path, text: str, lines: list[str]) -> yaml.Node | None:
         )
     if mark:
         place = _place(mark, lines)
+        if text[max(mark.index - 1, 0) : mark.index + 1] == "${":
+            sentence = 'inside {...} and [...] a variable needs quotes: "${NAME}"'
     raise SettingsError([SettingsProblem(str(file), *place, "", f"not valid YAML: {sentence}")])
 
 
@@ -284,9 +286,14 @@ class _Values:
         return self._unreadable(node, loc)
 
     def _expanded(self, node: yaml.ScalarNode) -> yaml.ScalarNode:
-        """Return the value with its variables in it. Without quotes it may become a number or a switch."""
+        """Return the value with its variables in it.
+
+        It may become a number or a switch without quotes, and in double quotes if it is one variable: inside
+        {...} and [...] YAML needs quotes around it.
+        """
         text = expanded(node.value, os.environ)
-        plain = node.style is None and node.tag == f"{_TAG}str"
+        typed = node.style is None or (node.style == '"' and is_variable(node.value))
+        plain = typed and node.tag == f"{_TAG}str"
         tag = _Loader("").resolve(yaml.ScalarNode, text, (True, False)) if plain else node.tag  # type: ignore[no-untyped-call]
         return yaml.ScalarNode(tag, text, node.start_mark, node.end_mark, node.style)
 

@@ -13,6 +13,12 @@ class VariableError(ValueError):
     """A reference that names no variable, or one that the environment does not have; the text says it."""
 
 
+def is_variable(text: str) -> bool:
+    """Return whether the text is one reference and nothing else."""
+    found = _REFERENCE.fullmatch(text)
+    return found is not None and not found[1]
+
+
 def expanded(text: str, environ: Mapping[str, str]) -> str:
     """Return the text with the values of its variables; a default stands for one that is unset or empty.
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.settings.values.document import read_document
+from router.settings.values.problems import SettingsError
 from router.settings.values.variables import VariableError, expanded
 
 ENVIRON = {"PORT": "8100", "EMPTY": "", "NESTED": "${PORT}"}
@@ -75,14 +76,17 @@ def read(tmp_path: Path, text: str) -> object:
         ("${V}", "no sense: [", "no sense: ["),
         ("${V:-25}", "", 25),
         ("${V:-}", "", None),
-        ('"${V}"', "8", "8"),
+        ('"${V}"', "8", 8),
+        ('{port: "${V:-8000}"}', "", {"port": 8000}),
+        ('"${V}0"', "8", "80"),
+        ('"${V}"', "some text", "some text"),
         ("'${V}'", "8", "8"),
         ("!!str ${V}", "text", "text"),
         ("cpu:${V}", "0-3", "cpu:0-3"),
         ("[1, '${V}']", "2", [1, "2"]),
     ],
 )
-def test_without_quotes_it_may_become_a_number_and_in_quotes_it_stays_text(
+def test_one_variable_may_become_a_number_and_in_single_quotes_it_stays_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, held: str, expected: object
 ) -> None:
     monkeypatch.setenv("V", held)
@@ -95,3 +99,14 @@ def test_a_variable_that_is_not_set_is_a_problem_at_its_place(tmp_path: Path) ->
     (problem,) = read_document(file).problems
     assert (problem.line, problem.column, problem.where) == (2, 14, "server.rest_port")
     assert "the environment has no PENSTOCK_NOT_SET" in problem.message
+
+
+@pytest.mark.parametrize("text", ["server: {rest_port: ${PORT}}", "slices: [${NAME}]"])
+def test_a_variable_without_quotes_inside_brackets_says_what_it_needs(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "penstock.yaml"
+    file.write_text(text + "\n")
+    with pytest.raises(SettingsError) as caught:
+        read_document(file)
+    (problem,) = caught.value.problems
+    assert problem.message == 'not valid YAML: inside {...} and [...] a variable needs quotes: "${NAME}"'
+    assert text[problem.column - 2 : problem.column] == "${"
