@@ -154,6 +154,7 @@ def test_a_pause_of_the_machine_is_not_held_against_the_cache() -> None:
         house.play(zipf(100))
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 100)), max_size=200))
 def test_what_is_not_known_switches_nothing(asks: list[tuple[bool, float]]) -> None:
     worth = CacheBenefit()

@@ -118,6 +118,7 @@ async def test_without_a_request_there_is_no_file(tmp_path: Path) -> None:
     assert files_in(tmp_path) == []
 
 
+@pytest.mark.slow
 async def test_an_arrival_is_in_the_file_though_no_other_comes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

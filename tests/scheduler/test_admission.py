@@ -230,6 +230,7 @@ def test_who_stays_within_its_share_is_served_and_who_does_not_is_over_its_quota
     assert run.ended["greedy"][OVERLOAD] == 0
 
 
+@pytest.mark.slow
 def test_where_all_are_over_their_share_it_is_overload_and_weights_say_who_is_served() -> None:
     run = played(
         {"light": 3 * CAPACITY, "heavy": 3 * CAPACITY}, TenantSpec("light"), TenantSpec("heavy", 3.0)

@@ -60,6 +60,7 @@ def doubled(policy: str) -> Score:
     return play(replace(WORLD, scaling=ScalingSpec(policy)), (20.0, 120.0), (60.0, 60.0))[0]
 
 
+@pytest.mark.slow
 def test_every_row_is_counted_in_the_minute_in_which_it_came() -> None:
     asked = offered((20.0, 180.0))
     score, run = play(WORLD, (20.0, 180.0))
@@ -78,6 +79,7 @@ def test_slices_are_paid_for_as_long_as_they_are_held() -> None:
     assert score.changes == 0
 
 
+@pytest.mark.slow
 def test_replicas_follow_the_load_and_fewer_are_held_than_all() -> None:
     ours, fixed = doubled("slo"), doubled("fixed")
     assert fixed.violations == 0.0
@@ -87,6 +89,7 @@ def test_replicas_follow_the_load_and_fewer_are_held_than_all() -> None:
     assert 1 <= ours.changes <= 8
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     again, _ = play(WORLD, (20.0, 120.0), (60.0, 60.0))
     assert replace(again, accuracy=0.0) == replace(doubled("slo"), accuracy=0.0)
@@ -98,6 +101,7 @@ def test_the_worst_minute_is_one_in_which_enough_was_asked() -> None:
     assert score.violations <= score.worst
 
 
+@pytest.mark.slow
 def test_answers_by_a_smaller_variant_are_counted_as_less_accurate() -> None:
     world = replace(WORLD, models=(replace(THREE, most=1),))
     calm, _ = play(world, (1.0, 120.0))
@@ -106,6 +110,7 @@ def test_answers_by_a_smaller_variant_are_counted_as_less_accurate() -> None:
     assert 0.8 <= busy.accuracy < calm.accuracy
 
 
+@pytest.mark.slow
 def test_a_spot_slice_that_is_taken_away_is_replaced_before_when_it_was_said() -> None:
     world = replace(WORLD, slices=4, spot=3, scaling=ScalingSpec("slo"), models=(replace(MODEL, least=2),))
     run = ScaledSimulation(world, offered((30.0, 180.0)), Guesses())

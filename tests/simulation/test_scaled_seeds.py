@@ -215,6 +215,7 @@ def play(seed: int) -> ScaledWatch:
     return watch
 
 
+@pytest.mark.slow
 def test_whatever_happens_nothing_is_lost_and_replicas_are_as_wished_in_the_end() -> None:
     for seed in range(8):
         play(seed)
@@ -232,5 +233,6 @@ def test_many_fleets_keep_the_promises_while_replicas_come_and_go(part: range) -
         assert each in rare or happened[each] > len(part) / 10, f"{each}: {happened[each]}"
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_fleet_and_the_same_run() -> None:
     assert play(5).log == play(5).log

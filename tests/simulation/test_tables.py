@@ -55,6 +55,7 @@ def grows(values: Sequence[float]) -> bool:
     return all(low <= high * (1 + 1e-9) for low, high in pairwise(values))
 
 
+@pytest.mark.slow
 def test_more_replicas_carry_more_each_and_more_varied_gaps_less() -> None:
     table = last(ask(most=5))
     assert table.counts == (1, 2, 4)
@@ -66,6 +67,7 @@ def test_more_replicas_carry_more_each_and_more_varied_gaps_less() -> None:
         assert grows(column[::-1])
 
 
+@pytest.mark.slow
 def test_what_is_computed_without_a_pause_bounds_what_is_carried() -> None:
     calm = last(ask()).rates[0]
     most = 1e6 * ROWS_MAX / (BASE_US + ROW_US * ROWS_MAX)
@@ -87,6 +89,7 @@ def test_a_table_is_the_same_each_time() -> None:
     assert last(ask(most=1)) == last(ask(most=1))
 
 
+@pytest.mark.slow
 def test_a_stricter_percentile_carries_no_more() -> None:
     strict, lax = last(ask(percentile=99.0)), last(ask(percentile=90.0))
     assert all(a <= b for a, b in zip(strict.rates[0], lax.rates[0], strict=True))
@@ -96,6 +99,7 @@ def test_where_not_even_one_row_is_quick_enough_nothing_is_carried() -> None:
     assert last(ask(slo_us=50_000)).rates == ((0.0, 0.0),) * len(CVS)
 
 
+@pytest.mark.slow
 def test_batches_vary_as_they_did_when_they_were_measured() -> None:
     assert spread(profile()) == 0.0
     assert spread(profile(late=1.4)) == pytest.approx(0.2067, abs=1e-3)

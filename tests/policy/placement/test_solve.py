@@ -61,6 +61,7 @@ def solved(problem: PlacementProblem) -> list[PlacementPlan]:
     return list(plans(Task(problem, limit_s=LIMIT_S)))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(rates, st.integers(0, 3), st.integers(0, 2))
 def test_every_plan_is_legal_carries_what_it_says_and_is_better_than_the_one_before(
@@ -79,6 +80,7 @@ def test_every_plan_is_legal_carries_what_it_says_and_is_better_than_the_one_bef
         assert rank(problem, better) < rank(problem, worse)
 
 
+@pytest.mark.slow
 def test_a_fleet_that_is_too_small_has_a_plan_too_and_says_what_is_missing() -> None:
     (*_, last) = solved(PlacementProblem((demand("m", 1e6),), (cpu(1),)))
     assert 0 < last.short["m"] < 1e6
@@ -94,6 +96,7 @@ def test_nothing_asked_nothing_used() -> None:
     assert (first.placement, first.cost) == ({}, 0.0)
 
 
+@pytest.mark.slow
 def test_a_dear_gpu_is_used_only_where_cheap_processors_cannot_do_it() -> None:
     pools = (cpu(2), gpu(1, price=40.0))
     few, many = demand("m", 200.0), demand("m", 20_000.0)

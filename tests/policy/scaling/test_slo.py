@@ -83,6 +83,7 @@ def test_after_one_second_of_a_jump_there_are_mostly_enough_and_no_more_than_cha
     assert sum(counts) / len(counts) < 1.1 * needed + 1
 
 
+@pytest.mark.slow
 def test_while_replicas_are_to_come_each_second_may_ask_for_more_than_was_counted() -> None:
     """Of ten looks at a rate that is hardly known the most counts, and none once all are there."""
     first, tenth, settled_at = [], [], []

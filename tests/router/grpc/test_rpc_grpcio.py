@@ -17,6 +17,7 @@ from tests.router.rpc_wire import PATH, identity_request, said, wire
 ROOT = Path(__file__).resolve().parents[3]
 
 
+@pytest.mark.slow
 def test_a_fault_that_ends_grpcs_server_ends_no_edge() -> None:
     """In a process of its own: grpc.aio has one queue of events for all event loops, and one for the loop of
     an earlier test can hide the next until another comes."""

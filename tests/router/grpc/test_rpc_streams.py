@@ -253,6 +253,7 @@ async def test_no_more_requests_are_read_than_may_be_under_way() -> None:
         assert ids(await rest(stream)) == ["a", "b", "c", "d"]
 
 
+@pytest.mark.slow
 async def test_a_client_that_takes_no_answers_is_not_read_on() -> None:
     limits = Limits(infer_stream_bytes=100_000)
     options = (("grpc.http2.lookahead_bytes", 65_536), ("grpc.http2.bdp_probe", 0))

@@ -139,6 +139,7 @@ def test_other_work_of_the_loop_goes_on_between_the_steps(loop_factory: object) 
         runner.run(scrape())
 
 
+@pytest.mark.slow
 async def test_a_scraper_that_reads_nothing_holds_one_step_and_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -280,6 +280,7 @@ async def test_the_end_of_the_connection_is_told_once_and_orders_after_it_do_not
     assert peer.heard.events.empty()
 
 
+@pytest.mark.slow
 async def test_a_process_that_outlives_its_connection_is_killed() -> None:
     process = Undying()
     async with linked(process) as peer:
@@ -291,6 +292,7 @@ async def test_a_process_that_outlives_its_connection_is_killed() -> None:
         assert peer.heard.events.empty()
 
 
+@pytest.mark.slow
 async def test_a_connection_that_outlives_its_process_is_closed(model: ModelSpec) -> None:
     """As where a child of the worker has its socket still."""
     process = Undying()

@@ -35,6 +35,7 @@ def chronicle(world: World, rate: float, seed: int) -> Chronicle:
     return run
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.sampled_from(["slo", "static"]), st.sampled_from([50, 400, 900]), st.integers(0, 20))
 def test_figures_are_those_that_the_engine_counts(policy: str, rate: int, seed: int) -> None:
@@ -57,6 +58,7 @@ def test_figures_are_those_that_the_engine_counts(policy: str, rate: int, seed: 
     assert unbounded.busy * unbounded.seconds * 2e6 == pytest.approx(tally.busy_us)
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.sampled_from([50, 400, 900]), st.integers(0, 20))
 def test_models_add_up_to_all_and_bins_to_the_run(rate: int, seed: int) -> None:

@@ -48,6 +48,7 @@ def hidden(folder: Path, text: str) -> Any:
         return transformers.AutoModel.from_pretrained(folder)(**tokens).last_hidden_state[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_a_text_is_embedded_as_it_is_alone_whatever_the_padding(tmp_path: Path, pooling: str) -> None:
     folder = write_folder(tmp_path / "m", "BertModel")

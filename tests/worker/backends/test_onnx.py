@@ -29,6 +29,7 @@ def test_a_file_says_what_it_takes_and_computes_it(tmp_path: Path) -> None:
     assert np.allclose(np.asarray(answer["y"]), x @ WEIGHTS)
 
 
+@pytest.mark.slow
 def test_a_worker_measures_it_with_rows_that_it_makes(tmp_path: Path) -> None:
     file = mean(tmp_path / "mean.onnx")
     sizes = {"dim.seq": 7}

@@ -21,6 +21,7 @@ def converted(file: Path) -> Path:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own_form", [True, False], ids=["xml", "onnx"])
 def test_a_file_says_what_it_takes_and_computes_it(tmp_path: Path, own_form: bool) -> None:
     file = linear(tmp_path / "linear.onnx")

@@ -70,6 +70,7 @@ def test_a_model_that_cannot_be_captured_says_why() -> None:
         CapturedPredict(cannot, Recorded())(rows(1), {})
 
 
+@pytest.mark.slow
 def test_torch_compiles_for_as_many_sizes_as_are_warmed() -> None:
     model = compiled(torch, double, 100, backend="eager")
     for count in range(1, 20):

@@ -210,6 +210,7 @@ def test_a_number_that_is_taken_is_an_error_of_the_gateways(rack: Rack) -> None:
     assert rack.hear_all() == [(FrameKind.UNLOADED, 1), (FrameKind.LOADED, 1)]
 
 
+@pytest.mark.slow
 def test_a_cycle_that_was_frozen_with_later_imports_is_freed_and_what_stays_is_kept(
     rack: Rack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def loaded(folder: Path, predict: str, deterministic: bool = True) -> str:
     return load_replica(PythonBackend(1), order, Memory(), Garbage())[1].differs
 
 
+@pytest.mark.slow
 def test_a_variant_that_draws_random_numbers_is_found_out_where_it_says_otherwise(tmp_path: Path) -> None:
     draw = "return {'Y': np.random.default_rng().random((1, 4))}"
     assert loaded(tmp_path / "m", draw).startswith("output 'Y' was 0.")

@@ -41,6 +41,7 @@ class Device:
         return (SLO_US - self.beta_us) / self.alpha_us
 
 
+@pytest.mark.slow
 @given(st.integers(50, 1500), st.integers(0, 8_000))
 def test_it_converges_to_the_largest_batch_within_the_objective_and_saw_tooths_below_it(
     alpha_us: int, beta_us: int

@@ -54,6 +54,7 @@ def test_demands_that_nothing_can_carry_are_left_out() -> None:
     assert (alone.bundles, alone.optimal) == ((), False)
 
 
+@pytest.mark.slow
 def test_it_is_within_three_per_cent_of_the_relaxation_where_demands_are_many() -> None:
     problem = fleet(7, 100, 300.0)
     draft = rounded(problem)
@@ -131,6 +132,7 @@ def test_what_the_cheap_pool_has_no_room_for_goes_to_the_dear_one() -> None:
     assert costs == sorted(costs)
 
 
+@pytest.mark.slow
 def test_pools_that_are_too_small_are_filled_and_no_limit_is_broken() -> None:
     lacking = []
     for old, new in ((6, 5), (8, 8)):

@@ -259,6 +259,7 @@ def test_an_upload_that_is_held_back_goes_on_and_is_answered(running: Running) -
         assert first.read().status == 413  # it was read to its end: its id is too long
 
 
+@pytest.mark.slow
 def test_an_upload_for_which_there_is_no_memory_in_time_is_refused(running: Running) -> None:
     account = running.server.account
     account.count("calls", lambda: 300_000)

@@ -114,6 +114,7 @@ def test_a_client_that_leaves_meanwhile_is_no_call(running: Running) -> None:
         assert (gone, len(running.serving.calls)) == ([], 3)
 
 
+@pytest.mark.slow
 def test_a_killed_process_costs_no_answer(running: Running) -> None:
     answered(running.ask(request(IDENTITY, numbers(20_000))))
     os.kill(bulk_pid(running), signal.SIGKILL)

@@ -224,6 +224,7 @@ def test_an_offer_to_upgrade_is_ignored(running: Running, body: str) -> None:
         assert [total(wire.read()), total(wire.read())] == [2, 6]
 
 
+@pytest.mark.slow
 def test_many_pipelined_offers_to_upgrade_take_bounded_memory_and_are_answered_in_order() -> None:
     """Each would once hold a copy of all that follows it, and a frame of the stack."""
     count = 20_000

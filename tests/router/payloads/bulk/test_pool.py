@@ -66,6 +66,7 @@ async def test_a_refusal_comes_back_as_it_was_raised() -> None:
     assert there.value.outcome is BAD_INPUT
 
 
+@pytest.mark.slow
 async def test_a_job_is_begun_again_where_its_process_is_killed() -> None:
     async with running() as bulk:
         await ask(bulk)

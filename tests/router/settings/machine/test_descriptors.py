@@ -15,6 +15,7 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("soft", "hard", "connections", "raised"),
     [(256, 4096, 512, 2048), (3000, 4096, 512, 3000), (256, 2048, 512, 2048), (256, 1000, 512, 1000)],

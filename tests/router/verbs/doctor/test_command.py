@@ -62,6 +62,7 @@ def test_a_file_that_cannot_be_used_ends_with_2_and_the_machine_is_examined(tmp_
     assert "only the machine was looked at" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("slices", "asks"),
     [
@@ -84,6 +85,7 @@ def test_gpus_are_wanted_also_by_a_file_that_cannot_be_used(tmp_path: Path, slic
     assert driver.level is (Level.FAULT if asks else Level.OK)
 
 
+@pytest.mark.slow
 def test_a_fault_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refused = GATEWAY.replace("127.0.0.1", "192.0.2.1") + "auth: {keys: keys.yaml}\n"
     (tmp_path / "keys.yaml").write_text("keys: []\n")
@@ -91,6 +93,7 @@ def test_a_fault_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "this machine cannot do what" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_checks_of_gpus_come_where_there_are_gpus_or_slices_ask_for_them(tmp_path: Path) -> None:
     here, settings = machine(tmp_path), deployment(tmp_path)
     two = inventory(gpu(0), gpu(1))
@@ -102,11 +105,13 @@ def test_checks_of_gpus_come_where_there_are_gpus_or_slices_ask_for_them(tmp_pat
     assert asked["gpu slices"] is Level.FAULT
 
 
+@pytest.mark.slow
 def test_without_a_file_only_what_needs_none_is_checked(tmp_path: Path) -> None:
     found = [each.name for each in examined(None, machine(tmp_path), lambda: NO_GPU)]
     assert found == [name for name in ALWAYS if name not in ("ports", "folders", "profiles")]
 
 
+@pytest.mark.slow
 def test_each_sentence_is_said_once_and_each_cure_belongs_to_a_fault_or_warning(tmp_path: Path) -> None:
     for each in examined(on_gpus(tmp_path, "mps:30", "mig:3g.71gb"), machine(tmp_path), lambda: NO_GPU):
         assert bool(each.cure) == (each.level is not Level.OK), each

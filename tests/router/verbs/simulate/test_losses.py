@@ -40,6 +40,7 @@ def played(simulate: Simulate, config: str, *arguments: str) -> Found:
     return result
 
 
+@pytest.mark.slow
 def test_a_failed_device_is_found_by_starts_that_fail_and_replaced_elsewhere(simulate: Simulate) -> None:
     sound = played(simulate, SCALED)
     broken = played(simulate, SCALED, "--lose", "lent-1@4")
@@ -62,6 +63,7 @@ def test_a_device_that_is_back_gets_its_models_back(simulate: Simulate) -> None:
     assert loss["seconds"] == pytest.approx(9, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_slice_that_is_taken_away_with_notice_is_replaced_before_and_nobody_feels_it(
     simulate: Simulate,
 ) -> None:
@@ -87,6 +89,7 @@ def test_a_device_takes_all_its_slices_with_it(simulate: Simulate, home: Path) -
     assert found["models"]["digits"]["replicas"]["least"] == 0
 
 
+@pytest.mark.slow
 def test_the_output_tells_what_became_of_each(simulate: Simulate, home: Path) -> None:
     page = home / "page.html"
     asked = ("--lose", "lent-1@4", "--spot", "lent-2@3:2,lent-3@5:1", "--seeds", "2", "--html", str(page))

@@ -82,6 +82,7 @@ def test_crashes_lose_batches_and_refuse_until_the_models_are_loaded(simulate: S
     assert found["total"]["attainment"] < 0.9 < result(simulate)["total"]["attainment"]
 
 
+@pytest.mark.slow
 def test_the_same_seed_breaks_the_same_and_every_policy_suffers_the_same(simulate: Simulate) -> None:
     asked = ("--crash-every", "1", "--stall-every", "1", "--seeds", "3", "--policy", "slo,static")
     first = outcome(simulate, *ASKED, *asked)
