@@ -2,9 +2,11 @@
 
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import Annotated
 
 import typer
@@ -101,6 +103,12 @@ class ServeOptions:
     reload: ReloadOption = False
 
 
+def _import_servers() -> None:
+    """Import what serves. An import that fails does so again where it is needed, and is said there."""
+    with suppress(ImportError):
+        import router.startup.serve  # noqa: F401
+
+
 def _serve(asked: ServeOptions) -> int:
     """Start the gateway and its workers; Ctrl-C or SIGTERM answers what was accepted, then ends.
 
@@ -112,12 +120,11 @@ def _serve(asked: ServeOptions) -> int:
     from router.settings.keys import check_keys
     from router.settings.tls_check import check_tls
     from router.settings.values.schema import LOG_FORMATS, LOG_LEVELS
-    from router.startup.serve import (
-        serve_settings,  # pulls in the servers: 0.5 s that `check` need not wait for
-    )
     from router.verbs.target.asked import TargetOptions, settings_file
     from router.verbs.target.errors import TargetError
 
+    servers = Thread(target=_import_servers)  # while another process finds what a model takes
+    servers.start()
     try:
         config = settings_file(
             asked.target, asked.config, TargetOptions(asked.slo, tuple(asked.dim), asked.save, asked.python)
@@ -128,6 +135,10 @@ def _serve(asked: ServeOptions) -> int:
     except (SettingsError, TargetError) as error:
         typer.echo(str(error), err=True)
         return 1
+    finally:
+        servers.join()
+    from router.startup.serve import serve_settings
+
     for warning in (*settings.warnings, *warnings):
         typer.echo(f"warning: {warning}", err=True)
     server, admin = settings.server, settings.admin
