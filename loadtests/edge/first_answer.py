@@ -157,7 +157,8 @@ def _answered(contender: Contender, programs: Path, place: Path) -> float | None
         sys.stderr.write(f"{contender.name} did not answer:\n{(place / 'log').read_text()[-2000:]}\n")
         return None
     finally:
-        subprocess.run(["pkill", "-KILL", "-s", str(server.pid)], check=False)
+        for which in (["-s", str(server.pid)], ["-f", str(programs)]):  # some have workers in other sessions
+            subprocess.run(["pkill", "-KILL", *which], check=False)
         server.wait()
         shutil.rmtree(place / ".penstock", ignore_errors=True)
 
