@@ -7,7 +7,7 @@ solves in processes of its own, and starts in three quarters of the time.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,28 +93,36 @@ class Program:
         """Solve with integers; return None if a limit passed before there was a solution.
 
         Raise InfeasibleError if there is no solution. `proved` means a relative gap of 0. The default of
-        HiGHS, 1e-4, is one device in 10 000. A program of up to SMALL columns is solved without presolve.
+        HiGHS, 1e-4, is one device in 10 000. A program of up to SMALL columns is solved without presolve, and
+        in the other way where HiGHS fails.
         """
-        from scipy.optimize import Bounds, LinearConstraint, milp
-
-        options: dict[str, float | int] = {"mip_rel_gap": 0.0, "presolve": len(self.costs) > SMALL}
-        if time_limit_s < inf:
-            options["time_limit"] = time_limit_s
-        if nodes_max is not None:
-            options["node_limit"] = nodes_max
-        found = milp(
-            np.array(self.costs),
-            integrality=np.array(self._integer, int),
-            bounds=Bounds(np.array(self.lower), np.array(self.upper)),
-            constraints=LinearConstraint(self._matrix(), self._row_lower, self._row_upper),
-            options=options,
-        )
+        presolve = len(self.costs) > SMALL
+        found = self._solved(presolve, time_limit_s, nodes_max)
+        if found.status == _FAILED and found.x is None:
+            found = self._solved(not presolve, time_limit_s, nodes_max)
         if found.status == _INFEASIBLE:
             raise InfeasibleError
         if found.x is None:
             return None
         values = np.where(self._integer, np.round(found.x), found.x)
         return Solution(values, float(np.dot(values, self.costs)), found.status == _PROVED)
+
+    def _solved(self, presolve: bool, time_limit_s: float, nodes_max: int | None) -> Any:
+        """Return scipy's result."""
+        from scipy.optimize import Bounds, LinearConstraint, milp
+
+        options: dict[str, float | int] = {"mip_rel_gap": 0.0, "presolve": presolve}
+        if time_limit_s < inf:
+            options["time_limit"] = time_limit_s
+        if nodes_max is not None:
+            options["node_limit"] = nodes_max
+        return milp(
+            np.array(self.costs),
+            integrality=np.array(self._integer, int),
+            bounds=Bounds(np.array(self.lower), np.array(self.upper)),
+            constraints=LinearConstraint(self._matrix(), self._row_lower, self._row_upper),
+            options=options,
+        )
 
     def relax(self) -> Relaxed:
         """Solve with reals for integers. Raise InfeasibleError as `solve` does."""
@@ -148,5 +156,5 @@ class Program:
         return csr_array((self._factors, (self._rows, self._columns)), shape=shape)
 
 
-_PROVED, _INFEASIBLE = 0, 2
-"""Statuses of scipy's results."""
+_PROVED, _INFEASIBLE, _FAILED = 0, 2, 4
+"""Statuses of scipy's results; the last is also a failure of HiGHS itself ("Solve error")."""

@@ -143,6 +143,30 @@ def is_the_best(problem: PlacementProblem) -> None:
     assert missing_and_cost(problem, draft) == pytest.approx(cheapest(problem), abs=3e-6)
 
 
+def test_a_program_at_which_the_solver_fails_is_solved_in_another_way() -> None:
+    """HiGHS 1.12 ends with "Solve error" without presolve; a random world found it."""
+    steep, flat = 7247.796636776956, 4472.13595499958
+    slow, quick = (tuple((rows, each * (rows + 1) / 2) for rows in (1, 2, 4)) for each in (steep, flat))
+    whole = tuple((rows, 1000.0 * (rows + 1)) for rows in (1, 2, 4))
+    first = (_option("parts0", 20.0, slow), _option("parts1", 20.0, quick))
+    second = (_option("parts0", 100.0, whole), _option("parts1", 20.0, quick))
+    demands = (
+        Demand("m0", 207.0, 20_000.0, first, slack=0.45),
+        Demand("m1", 1.0, 20_000.0, second, domains_min=3, slack=0.45),
+    )
+    pools = (_pool("parts0", "a", 0), _pool("parts1", "b", 1))
+    is_the_best(PlacementProblem(demands, pools))
+
+
+def _option(kind: str, amount: float, curve: tuple[tuple[int, float], ...]) -> Option:
+    return Option(kind, Share("mps", amount), "fp32", curve)
+
+
+def _pool(kind: str, domain: str, slices_max: int) -> Pool:
+    device = PlacementDevice(f"{kind}.0", domain)
+    return Pool(kind, kind, Parts("mps", 100, slices_max), (device,), 0.0, 0)
+
+
 @pytest.mark.slow
 @given(st.one_of(FLEETS))
 @rotating(300)
