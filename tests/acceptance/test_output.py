@@ -101,4 +101,12 @@ def test_a_reader_that_goes_ends_nothing(gateway: Piped) -> None:
 def children(pid: int, of: str) -> list[int]:
     """The living children of a process with that word in their command line."""
     found = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-    return [each for each in found if of in Path(f"/proc/{each}/cmdline").read_text()]
+    return [each for each in found if of in _command_line(each)]
+
+
+def _command_line(pid: int) -> str:
+    """The command line of a process; "" of one that has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
