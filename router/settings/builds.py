@@ -8,11 +8,15 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import file_digest, sha256
 from pathlib import Path
+from typing import Final
 
 from router.settings import Settings
 from router.settings.model_file.models import MODEL_FILE
 from serving.profile.files.shared_files import open_regular
 from serving.values.specs import ModelSpec, ServedModel, VariantSpec, guards_of
+
+_BESIDE: Final = ("{stem}.bin", "{name}.data", "{name}_data")
+"""Files with the weights of an artifact: OpenVINO's, and ONNX's external data as exporters name it."""
 
 
 def identified(settings: Settings) -> Settings:
@@ -105,8 +109,13 @@ def _files(spec: ModelSpec, variant: VariantSpec) -> list[tuple[str, Path]]:
 
 
 def _below(artifact: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the artifact with the weights that some formats keep in a file beside it, or all files of a
+    folder."""
     if not artifact.is_dir():
         yield artifact.name, artifact
+        for name in (each.format(name=artifact.name, stem=artifact.stem) for each in _BESIDE):
+            if (path := artifact.with_name(name)) != artifact and path.is_file():
+                yield name, path
         return
     for root, folders, names in os.walk(artifact):
         folders.sort()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import load_settings
-from router.settings.builds import build_of, identified
+from router.settings.builds import _artifact_bytes, build_of, identified
 from serving.values.specs import ModelSpec, VariantSpec
 from tests.router.settings.samples import write_deployment
 
@@ -71,3 +71,21 @@ def test_only_models_whose_answers_are_kept_have_builds(tmp_path: Path) -> None:
     assert [variant.build for variant in minilm.spec.variants] == [""] * len(minilm.spec.variants)
     unkept = identified(replace(settings, cache=None)).models
     assert {variant.build for model in unkept for variant in model.spec.variants} == {""}
+
+
+@pytest.mark.parametrize(
+    ("artifact", "weights"),
+    [("net.xml", "net.bin"), ("net.onnx", "net.onnx.data"), ("net.onnx", "net.onnx_data")],
+)
+def test_weights_beside_the_artifact_are_of_its_build_and_its_size(
+    folder: Path, artifact: str, weights: str
+) -> None:
+    (folder / artifact).write_text("graph")
+    alone = build(folder, artifact)
+    (folder / weights).write_text("weights")
+    (folder / "other.bin").write_text("of another")
+    whole = build(folder, artifact)
+    assert whole != alone
+    assert _artifact_bytes(VariantSpec("a", folder / artifact)) == len("graph") + len("weights")
+    (folder / weights).write_text("WEIGHTS")
+    assert build(folder, artifact) not in (alone, whole)
