@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from serving.values.specs import ParameterValue
-from serving.worker.backends.agreeing import check_tensors
+from serving.worker.backends.checking import artifact_of, check_tensors
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
 from serving.worker.backends.unbatched import as_ordered
@@ -72,10 +72,9 @@ class OnnxBackend:
     def load(self, order: LoadOrder) -> LoadedModel:
         """Load a file. Raises FileNotFoundError if the variant names none, ValueError if model.yaml and the
         file state different tensors, and what ONNX Runtime raises of a broken file."""
-        if order.artifact is None:
-            raise FileNotFoundError(f"variant {order.variant} has no artifact; expected an .onnx file")
+        file = artifact_of(order, "an .onnx file")
         options = dict(order.options)
-        session = _session(_runtime(), order.artifact, self._threads, self._device, options)
+        session = _session(_runtime(), file, self._threads, self._device, options)
         check_tensors(order, _types(session.get_inputs()), _types(session.get_outputs()))
         model = OnnxModel(session, order)
         return as_ordered(model, order)

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from serving.values.specs import ParameterValue
-from serving.worker.backends.agreeing import check_tensors
+from serving.worker.backends.checking import artifact_of, check_tensors
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
 from serving.worker.backends.unbatched import as_ordered
@@ -68,13 +68,10 @@ class OpenVinoBackend:
         """Load a file. Raises FileNotFoundError if the variant names none, ValueError if model.yaml and the
         file state different tensors, if the slice is a GPU or the precision unknown, and SignatureError if
         the file is broken."""
-        if order.artifact is None:
-            raise FileNotFoundError(
-                f"variant {order.variant} has no artifact; expected an .xml or .onnx file"
-            )
+        file = artifact_of(order, "an .xml or .onnx file")
         if self._device != "cpu":
             raise ValueError(f"backend openvino computes on CPUs; got a slice on {self._device}")
-        compiled = _compiled(order.artifact, self._threads, dict(order.options))
+        compiled = _compiled(file, self._threads, dict(order.options))
         check_tensors(order, _types(compiled.inputs), _types(compiled.outputs))
         return as_ordered(OpenVinoModel(compiled, order), order)
 

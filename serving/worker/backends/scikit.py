@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from serving.values.specs import ParameterValue
+from serving.worker.backends.checking import artifact_of
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, tensors_of
 from serving.worker.frames.arrays import Array, Arrays
@@ -86,11 +87,7 @@ class ScikitBackend:
     def load(self, order: LoadOrder) -> LoadedModel:
         """Load a file. Raises FileNotFoundError if the variant names none, SignatureError if the file holds
         no estimator, and ValueError if model.yaml lists an output that the estimator does not have."""
-        if order.artifact is None:
-            raise FileNotFoundError(
-                f"variant {order.variant} has no artifact; expected a .joblib or .pkl file"
-            )
-        found = _loaded(order.artifact)
+        found = _loaded(artifact_of(order, "a .joblib or .pkl file"))
         with suppress(Exception):  # an estimator may refuse: then it computes with the threads that it has
             names = [name for name in found.get_params() if name.rpartition("__")[2] == "n_jobs"]
             found.set_params(**dict.fromkeys(names, self._threads))

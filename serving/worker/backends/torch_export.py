@@ -12,6 +12,7 @@ from typing import Any, Final
 from zipfile import BadZipFile
 
 from serving.values.specs import ParameterValue
+from serving.worker.backends.checking import artifact_of
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
 from serving.worker.backends.torch_settings import TorchSettings
@@ -75,17 +76,16 @@ class TorchExportBackend:
     def load(self, order: LoadOrder) -> LoadedModel:
         """Load a file. Raises FileNotFoundError if the variant names none, ValueError if model.yaml states
         another number of tensors than the file, and what torch raises of a broken file."""
-        if order.artifact is None:
-            raise FileNotFoundError(f"variant {order.variant} has no artifact; expected a .pt2 file")
+        file = artifact_of(order, "a .pt2 file")
         self.prepare(order)
         torch = _import_torch()
-        program = _program(torch, order.artifact)
+        program = _program(torch, file)
         for what, specs, there in (
             ("inputs", order.inputs, _inputs(program)),
             ("outputs", order.outputs, _outputs(program)),
         ):
             if len(specs) != len(there):
-                raise ValueError(f"model.yaml has {len(specs)} {what}; {order.artifact} has {len(there)}")
+                raise ValueError(f"model.yaml has {len(specs)} {what}; {file} has {len(there)}")
         if self._device != "cpu":
             from torch.export.passes import move_to_device_pass
 

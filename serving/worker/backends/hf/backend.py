@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from serving.values.applications import EMBED, RERANK
 from serving.values.specs import ParameterValue
+from serving.worker.backends.checking import artifact_of
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.hf.folder import IMAGE, PICTURES, TAG, Folder, read_folder
 from serving.worker.backends.hf.pictures import PictureModel
@@ -53,11 +54,10 @@ class TransformersBackend:
     def load(self, order: LoadOrder) -> LoadedModel:
         """Load a folder. Raises FileNotFoundError if the variant names none, SignatureError if its task is
         not served, ValueError for an unknown precision, and what transformers raises of broken files."""
-        if order.artifact is None:
-            raise FileNotFoundError(f"variant {order.variant} has no artifact; expected a folder")
+        path = artifact_of(order, "a folder")
         self.prepare(order)
         torch, transformers = _libraries()
-        folder = read_folder(order.artifact, sizes_of(order.options))
+        folder = read_folder(path, sizes_of(order.options))
         named = str(dict(order.options).get(PRECISION, "fp32"))
         if named not in PRECISIONS:
             raise ValueError(f"unknown precision; got {named!r}, expected {', '.join(PRECISIONS)}")

@@ -1,8 +1,17 @@
-"""Whether model.yaml and a model's file state the same tensors."""
+"""What backends check before they load: that there is an artifact, and that it has the tensors of
+model.yaml."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from serving.worker.frames.orders import LoadOrder
+
+
+def artifact_of(order: LoadOrder, expected: str) -> Path:
+    """Return the artifact. Raises FileNotFoundError if the variant names none; `expected`: what it should."""
+    if order.artifact is None:
+        raise FileNotFoundError(f"variant {order.variant} has no artifact; expected {expected}")
+    return order.artifact
 
 
 def check_tensors(order: LoadOrder, inputs: Mapping[str, str], outputs: Mapping[str, str]) -> None:
