@@ -166,3 +166,20 @@ def serving(config: Path) -> Iterator[GatewayProcess]:
     finally:
         gateway.process.kill()
         gateway.process.wait()
+
+
+@contextmanager
+def serving_one(
+    folder: Path,
+    target: str,
+    environment: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+) -> Iterator[GatewayProcess]:
+    """A gateway of one model without settings, started in `folder` and ready; its SLO is PATIENT_MS."""
+    gateway = GatewayProcess.of_target(target, folder, f"{PATIENT_MS}ms", environment, options)
+    try:
+        gateway.await_ready()
+        yield gateway
+    finally:
+        gateway.process.kill()
+        gateway.process.wait()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from router.verbs.target.scaffold import scaffold
-from tests.acceptance.gateway import PATIENT_MS, ROOT, START_S, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, ROOT, START_S, GatewayProcess, serving_one
 
 PAGE = (ROOT / "docs" / "clients.md").read_text("utf-8")
 BLOCKS = re.findall(r"^```(sh|python|js)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -25,13 +25,8 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
         scaffold("flowers", "sklearn")
     folder = home / "flowers"
     subprocess.run([sys.executable, "train.py"], cwd=folder, check=True)
-    running = GatewayProcess.of_target("flowers.joblib", folder, f"{PATIENT_MS}ms")
-    try:
-        running.await_ready()
+    with serving_one(folder, "flowers.joblib") as running:
         yield running
-    finally:
-        running.process.kill()
-        running.process.wait()
 
 
 @pytest.mark.parametrize(

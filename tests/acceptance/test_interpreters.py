@@ -9,7 +9,7 @@ import numpy as np
 import orjson
 import pytest
 
-from tests.acceptance.gateway import PATIENT_MS, GatewayProcess
+from tests.acceptance.gateway import GatewayProcess, serving_one
 from tests.acceptance.test_one_model import X, asked
 
 CODE = """\
@@ -50,15 +50,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def gateway(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("served")
     (folder / "tripled.py").write_text(CODE)
-    running = GatewayProcess.of_target(
-        "tripled.py", folder, f"{PATIENT_MS}ms", options=("--python", str(python))
-    )
-    try:
-        running.await_ready()
+    with serving_one(folder, "tripled.py", options=("--python", str(python))) as running:
         yield running
-    finally:
-        running.process.kill()
-        running.process.wait()
 
 
 def test_a_model_computes_in_its_own_environment(gateway: GatewayProcess) -> None:

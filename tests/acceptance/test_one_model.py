@@ -4,8 +4,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import joblib
@@ -14,7 +12,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from tritonclient import http
 
-from tests.acceptance.gateway import PATIENT_MS, START_S, GatewayProcess, await_true
+from tests.acceptance.gateway import START_S, GatewayProcess, await_true, serving_one
 from tests.worker.backends.graphs import WEIGHTS, linear
 
 CODE = """\
@@ -27,18 +25,6 @@ def sample(rows):
     return {"x": np.ones((rows, 4), np.float32)}
 """
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
-
-
-@contextmanager
-def serving_one(folder: Path, target: str) -> Iterator[GatewayProcess]:
-    """A gateway of one model, started in `folder` and ready."""
-    gateway = GatewayProcess.of_target(target, folder, f"{PATIENT_MS}ms")
-    try:
-        gateway.await_ready()
-        yield gateway
-    finally:
-        gateway.process.kill()
-        gateway.process.wait()
 
 
 def asked(gateway: GatewayProcess, name: str) -> http.InferResult:
@@ -71,17 +57,12 @@ def test_a_python_file_is_served_and_another_gateway_serves_it_from_there(tmp_pa
 
 def test_an_edit_of_the_file_is_served_after_a_moment(tmp_path: Path) -> None:
     (tmp_path / "doubled.py").write_text(CODE)
-    gateway = GatewayProcess.of_target("doubled.py", tmp_path, f"{PATIENT_MS}ms", options=["--reload"])
-    try:
-        gateway.await_ready()
+    with serving_one(tmp_path, "doubled.py", options=["--reload"]) as gateway:
         (tmp_path / "doubled.py").write_text(CODE.replace("x * 2", "x * 30"))
         await_true(lambda: np.array_equal(asked(gateway, "doubled").as_numpy("output"), X * 30), gateway)
         (tmp_path / "doubled.py").write_text("raise OSError('half an edit')")
         await_true(lambda: "doubled stays as it was" in gateway.output, gateway)
         assert np.array_equal(asked(gateway, "doubled").as_numpy("output"), X * 30)
-    finally:
-        gateway.process.kill()
-        gateway.process.wait()
 
 
 def test_an_onnx_file_is_served(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from serving.compiled.wheel import build
-from tests.acceptance.gateway import PATIENT_MS, GatewayProcess
+from tests.acceptance.gateway import serving_one
 from tests.acceptance.test_one_model import X, asked
 from tests.worker.backends.graphs import WEIGHTS, linear
 
@@ -45,14 +45,9 @@ def test_a_model_is_served_by_the_wheel_alone(installed: dict[str, str], tmp_pat
     found = subprocess.run(command, env=installed, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout.startswith(installed["PYTHONPATH"])
     linear(tmp_path / "linear.onnx")
-    gateway = GatewayProcess.of_target("linear.onnx", tmp_path, f"{PATIENT_MS}ms", installed)
-    try:
-        gateway.await_ready()
+    with serving_one(tmp_path, "linear.onnx", installed) as gateway:
         assert np.allclose(asked(gateway, "linear").as_numpy("y"), X @ WEIGHTS)
         assert gateway.stop() == 0
-    finally:
-        gateway.process.kill()
-        gateway.process.wait()
 
 
 @pytest.mark.parametrize(
@@ -66,12 +61,8 @@ def test_the_wheel_has_the_sources_and_no_tests(installed: dict[str, str], name:
 
 def test_a_plan_without_its_solver_names_the_extra(installed: dict[str, str], tmp_path: Path) -> None:
     linear(tmp_path / "linear.onnx")
-    gateway = GatewayProcess.of_target("linear.onnx", tmp_path, f"{PATIENT_MS}ms", installed)
-    try:
-        gateway.await_ready()
-    finally:
-        gateway.process.kill()
-        gateway.process.wait()
+    with serving_one(tmp_path, "linear.onnx", installed):
+        pass  # it writes the settings
     (settings,) = tmp_path.rglob("penstock.yaml")
     command = [sys.executable, "-m", "router.cli", "place", str(settings), "--rates", "linear=10"]
     ended = subprocess.run(command, env=installed, cwd=tmp_path, capture_output=True, text=True)
