@@ -54,6 +54,7 @@ COMPILED = (
     "serving/runtime/calls/gateway.py",
     "serving/runtime/caching/cached_models.py",
     "serving/runtime/calls/batch_lanes.py",
+    "serving/runtime/workers/flight.py",
     "serving/runtime/workers/link.py",
     "serving/runtime/calls/payloads.py",
     "router/http/fastpath/exchange.py",

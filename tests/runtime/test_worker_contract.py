@@ -49,7 +49,7 @@ class Worker:
 async def worker(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Worker]:
-    monkeypatch.setattr("serving.runtime.workers.supervisor.KILLED_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr("serving.runtime.workers.ends.KILLED_WAIT_S", PATIENCE_S)
     heard, store = Recorder(), ProfileStore(tmp_path / "profiles")
     points = Point(0, 1, 2000, 2000, 1), Point(0, 8, 4000, 4000, 1)
     store.write(Profile("m", "only", KIND, points, share=SHARE))

@@ -12,8 +12,10 @@ from typing import Final, Protocol, cast
 
 from serving.runtime.clocks.alarm import Alarm
 from serving.runtime.clocks.clock import now_us
+from serving.runtime.workers.contract import WorkerProcess
+from serving.runtime.workers.flight import Flight, check
 from serving.values.specs import ModelSpec, Parameters, TensorSpec
-from serving.values.tensor import ANY, Buffer
+from serving.values.tensor import Buffer
 from serving.worker.frames.batches import (
     NEVER_SHARE,
     SHARED,
@@ -90,29 +92,6 @@ class LinkEvents(Protocol):
         ...
 
 
-class WorkerProcess(Protocol):
-    """The process behind a link, where there is one on this machine."""
-
-    pid: int
-
-    def kill(self) -> None: ...
-
-
-class _Flight:
-    """A batch that the worker has: what its answer must look like. `decoupled`: its rows' answers come in
-    frames of their own, and its end may have none."""
-
-    __slots__ = ("any_datatype", "decoupled", "outputs", "rows")
-
-    def __init__(
-        self, rows: int, outputs: tuple[TensorSpec, ...], any_datatype: str, decoupled: bool
-    ) -> None:
-        self.rows = rows
-        self.outputs = outputs
-        self.any_datatype = any_datatype
-        self.decoupled = decoupled
-
-
 class Link(asyncio.BufferedProtocol):
     """One worker. `areas`: shared memory for requests and answers; None for a worker that is far away.
     `on_raised`: hears what the slice's models raise, before the event that says what failed by it.
@@ -144,7 +123,7 @@ class Link(asyncio.BufferedProtocol):
         self._replicas: dict[int, tuple[TensorSpec, ...]] = {}
         self._decoupled: set[int] = set()  # of these replicas
         self._going: set[int] = set()  # unloaded, their memory not given back yet
-        self._flights: dict[int, _Flight] = {}
+        self._flights: dict[int, Flight] = {}
         self._request_area_user = self._answer_area_user = -1  # batch ids; an area holds one batch at a time
         self._laying = False  # a batch is written to shared memory, in portions
         self._behind: list[list[Buffer]] = []  # orders that wait for that
@@ -207,7 +186,7 @@ class Link(asyncio.BufferedProtocol):
         byte_counts = [gather_bytes(entry.buffers) for entry in inputs]
         total = sum(byte_counts)
         datatype = inputs[0].datatype if inputs else ""
-        self._flights[batch_id] = _Flight(rows, outputs, datatype, replica in self._decoupled)
+        self._flights[batch_id] = Flight(rows, outputs, datatype, replica in self._decoupled)
         if total > PAYLOAD_BYTES_MAX:
             message = f"the batch's inputs take {total} bytes, at most {PAYLOAD_BYTES_MAX} fit a frame"
             self._loop.call_soon(self._fail, batch_id, message)
@@ -329,7 +308,7 @@ class Link(asyncio.BufferedProtocol):
         if self._outgoing is None:  # it was closed meanwhile
             self._transport.write_eof()
 
-    def _flight(self, batch_id: int) -> _Flight:
+    def _flight(self, batch_id: int) -> Flight:
         flight = self._flights.get(batch_id)
         if flight is None:
             raise ProtocolError(f"an answer to batch {batch_id}, which it does not have")
@@ -350,7 +329,7 @@ class Link(asyncio.BufferedProtocol):
     def _on_result(self, frame: Frame) -> None:
         result = unpack_result(frame, self._areas[1] if self._areas else None)
         flight = self._flight(result.batch_id)
-        _check(result, flight, flight.rows)
+        check(result, flight, flight.rows)
         if not result.is_shared:
             self._land(result.batch_id)
             self._events.batch_done(self, result)
@@ -364,7 +343,7 @@ class Link(asyncio.BufferedProtocol):
         flight = self._flight(answer.batch_id)
         if not flight.decoupled or answer.size >= flight.rows:
             raise ProtocolError(f"an answer of row {answer.size} of batch {answer.batch_id}, which has none")
-        _check(answer, flight, 1)
+        check(answer, flight, 1)
         self.on_row(answer)
 
     def _copy(self, result: BatchResult, copying: Iterator[int]) -> None:
@@ -472,26 +451,3 @@ def _run_frame(
         for entry in inputs:
             buffers.extend(entry.buffers)
     return buffers
-
-
-def _check(result: BatchResult, flight: _Flight, rows: int) -> None:
-    specs = flight.outputs if result.outputs or not flight.decoupled else ()
-    if result.rows != rows or len(result.outputs) != len(specs):
-        raise ProtocolError(
-            f"batch {result.batch_id} has {result.rows} rows of {len(result.outputs)} outputs,"
-            f" expected {rows} of {len(specs)}"
-        )
-    for spec, output in zip(specs, result.outputs, strict=True):
-        datatype = flight.any_datatype if spec.datatype == ANY else spec.datatype
-        dims = spec.shape[1:]
-        if output.datatype != datatype or not _fits(output.dims, dims):
-            raise ProtocolError(
-                f"output {spec.name!r} is {output.datatype} {list(output.dims)} a row,"
-                f" expected {datatype} {list(dims)}"
-            )
-
-
-def _fits(dims: tuple[int, ...], wanted: tuple[int, ...]) -> bool:
-    return dims == wanted or (
-        len(dims) == len(wanted) and all(want in (-1, dim) for want, dim in zip(wanted, dims, strict=True))
-    )

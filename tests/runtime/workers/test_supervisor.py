@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serving.runtime.workers import supervisor
+from serving.runtime.workers import ends
 from serving.runtime.workers.link import Link
 from serving.runtime.workers.supervisor import Supervisor
 from serving.values.slice_specs import SliceSpec
@@ -46,7 +46,7 @@ class Crew:
 
 @pytest.fixture
 async def crew(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Crew]:
-    monkeypatch.setattr(supervisor, "KILLED_WAIT_S", PATIENCE_S)
+    monkeypatch.setattr(ends, "KILLED_WAIT_S", PATIENCE_S)
     crew = Crew()
     await crew.supervisor.start(SliceSpec("s", (0,)))
     await crew.heard.hear("ready")
@@ -224,7 +224,8 @@ async def test_cores_that_are_not_there_end_the_worker_with_a_reason(
     heard = Recorder()
     supervisor = Supervisor(heard)
     await supervisor.start(SliceSpec("far", (0, 4000)))
-    for link in supervisor._links:
+    for link in supervisor._ends:
+        assert isinstance(link, Link)
         be_patient(link)
     assert await heard.hear_lost() == "exited with 1"
     assert "slice far: the cores [4000] are not available here" in capfd.readouterr().err
