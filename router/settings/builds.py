@@ -2,21 +2,16 @@
 restart, must not take those of another.
 """
 
-import os
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import file_digest, sha256
 from pathlib import Path
-from typing import Final
 
 from router.settings import Settings
 from router.settings.model_file.models import MODEL_FILE
 from serving.profile.files.shared_files import open_regular
+from serving.runtime.files.artifacts import files_of_artifact
 from serving.values.specs import ModelSpec, ServedModel, VariantSpec, guards_of
-
-_BESIDE: Final = ("{stem}.bin", "{name}.data", "{name}_data")
-"""Files with the weights of an artifact: OpenVINO's, and ONNX's external data as exporters name it."""
 
 
 def identified(settings: Settings) -> Settings:
@@ -56,7 +51,7 @@ def _guards(spec: ModelSpec) -> str:
 
 def _artifact_bytes(variant: VariantSpec) -> int:
     total = 0
-    for _, path in _below(variant.artifact) if variant.artifact is not None else ():
+    for _, path in files_of_artifact(variant.artifact) if variant.artifact is not None else ():
         with suppress(OSError):
             total += path.stat().st_size
     return total
@@ -104,21 +99,5 @@ def _files(spec: ModelSpec, variant: VariantSpec) -> list[tuple[str, Path]]:
     folder = spec.code.parent if spec.code is not None else spec.folder
     files = [(path.name, path) for path in (spec.folder / MODEL_FILE, *sorted(folder.glob("*.py")))]
     if variant.artifact is not None:
-        files += _below(variant.artifact)
+        files += files_of_artifact(variant.artifact)
     return files
-
-
-def _below(artifact: Path) -> Iterator[tuple[str, Path]]:
-    """Yield the artifact with the weights that some formats keep in a file beside it, or all files of a
-    folder."""
-    if not artifact.is_dir():
-        yield artifact.name, artifact
-        for name in (each.format(name=artifact.name, stem=artifact.stem) for each in _BESIDE):
-            if (path := artifact.with_name(name)) != artifact and path.is_file():
-                yield name, path
-        return
-    for root, folders, names in os.walk(artifact):
-        folders.sort()
-        for name in sorted(names):
-            path = Path(root, name)
-            yield str(path.relative_to(artifact)), path

@@ -56,6 +56,7 @@ COMPILED = (
     "serving/runtime/calls/batch_lanes.py",
     "serving/runtime/workers/flight.py",
     "serving/runtime/workers/link.py",
+    "serving/runtime/nodes/farlink.py",
     "serving/runtime/calls/payloads.py",
     "router/http/fastpath/exchange.py",
     "router/http/fastpath/connection.py",

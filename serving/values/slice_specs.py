@@ -72,7 +72,8 @@ class SliceSpec:
     if its actuator can enforce one, 0 for none. `price`: for an hour, 0 if not stated. `spot`: its owner may
     take it back at any time. `rehearsed`: its worker loads nothing and answers when the profile says, and
     `rehearsal` how far it departs from that. `instance`: the slices of one MIG instance have one name here.
-    `python`: the interpreter of its worker, "" for the gateway's own.
+    `python`: the interpreter of its worker, "" for the gateway's own. `node`: the machine that has the
+    device, "" for the gateway's own; on another, `cores` count the cores that the node may use, from 0.
     """
 
     name: str
@@ -88,6 +89,7 @@ class SliceSpec:
     instance: str = ""
     rehearsal: RehearsalSpec = EXACT
     python: str = ""
+    node: str = ""
 
     @property
     def place(self) -> str:
@@ -97,7 +99,9 @@ class SliceSpec:
     @property
     def domain(self) -> str:
         """What fails together with it: its device, or its place alone if that is spot."""
-        return f"spot {self.place}" if self.spot else self.device
+        if self.spot:
+            return f"spot {self.place}"
+        return f"{self.node}/{self.device}" if self.node else self.device
 
     @property
     def share(self) -> Share:

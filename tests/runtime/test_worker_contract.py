@@ -1,7 +1,8 @@
-"""What a link may expect of every worker: a process that loads models, and a rehearsed one, keep it alike."""
+"""What a link may expect of every worker: of a process here, of one on a node, and of a rehearsed one."""
 
 import struct
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from serving.profile.curve import Point, Profile
 from serving.profile.files.store import ProfileStore
 from serving.runtime.clocks.clock import now_us
+from serving.runtime.workers.contract import Workers
 from serving.runtime.workers.link import Link
 from serving.runtime.workers.supervisor import Supervisor
 from serving.values.slice_specs import Share, SliceSpec
@@ -17,6 +19,7 @@ from serving.values.specs import ModelSpec
 from serving.worker.frames.batches import BatchInput
 from serving.worker.frames.orders import MeasureOrder
 from serving.worker.frames.wire import INLINE_BYTES_MAX
+from tests.runtime.nodes.estate import estate
 from tests.runtime.recorder import PATIENCE_S, Recorder, be_patient, model_spec, write_model
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -25,6 +28,7 @@ KIND, SHARE = "gpu-nvidia-h200", Share.parse("mps:30")
 SPECS = {
     "real": SliceSpec("s", (0,)),
     "rehearsed": SliceSpec("s", (), device="h", part=SHARE, kind=KIND, rehearsed=True),
+    "far": SliceSpec("s", (0,), node="n"),
 }
 
 
@@ -32,7 +36,7 @@ SPECS = {
 class Worker:
     """A worker that is ready, with a model that echoes, of the variant "only"."""
 
-    supervisor: Supervisor
+    workers: Workers
     heard: Recorder
     link: Link
     model: ModelSpec
@@ -54,12 +58,19 @@ async def worker(
     points = Point(0, 1, 2000, 2000, 1), Point(0, 8, 4000, 4000, 1)
     store.write(Profile("m", "only", KIND, points, share=SHARE))
     folder = write_model(tmp_path / "m", "return {'Y': inputs['X']}")
-    supervisor = Supervisor(heard, profiles=store.folder)
-    await supervisor.start(SPECS[request.param])
-    await heard.hear("ready")
-    yield Worker(supervisor, heard, heard.links[0], model_spec(folder, {"X": "FP32"}, {"Y": "FP32"}))
-    await supervisor.stop(0)
-    assert heard.links[0].ended.is_set()
+    spec = SPECS[request.param]
+    async with AsyncExitStack() as beside:
+        workers: Workers = Supervisor(heard, profiles=store.folder)
+        if spec.node:
+            place = await beside.enter_async_context(estate(heard, tmp_path))
+            place.node(spec.node)
+            await place.joined(spec.node)
+            workers = place.far
+        await workers.start(spec)
+        await heard.hear("ready")
+        yield Worker(workers, heard, heard.links[0], model_spec(folder, {"X": "FP32"}, {"Y": "FP32"}))
+        await workers.stop(0)
+        assert heard.links[0].ended.is_set()
 
 
 async def test_it_says_who_it_is_and_on_what_it_runs(worker: Worker) -> None:
@@ -122,7 +133,7 @@ async def test_a_closed_worker_answers_what_it_has_and_exits(worker: Worker) -> 
 
 async def test_a_killed_worker_is_lost_once_with_the_reason(worker: Worker) -> None:
     be_patient(worker.link)
-    worker.supervisor.kill("s", "was ended: a test says so")
+    worker.workers.kill("s", "was ended: a test says so")
     assert await worker.heard.hear_lost() == "was ended: a test says so"
 
 

@@ -52,7 +52,10 @@ from serving.worker.frames.wire import (
     FrameKind,
     ProtocolError,
     gather_bytes,
+    pack_frame,
 )
+
+LAST_FRAME: Final = pack_frame(FrameKind.LAST, b"")
 
 EXIT_WAIT_S: Final = 1.0
 """A process and its connection end together, in either order; how long the second may take."""
@@ -110,6 +113,7 @@ class Link(asyncio.BufferedProtocol):
         self.slice = slice_name
         self.pid = process.pid if process else 0
         self.overran = False  # it was ended as it held more than it may
+        self.ahead_us = 0  # its clock, which is another on another machine
         self.versions: dict[str, str] = {}
         self.on_raised: Callable[[str, Raised], None] = lambda _slice, _raised: None
         self.pieces_of: Callable[[int], Sequence[int]] = lambda _batch: ()
@@ -157,7 +161,7 @@ class Link(asyncio.BufferedProtocol):
         self._replicas[replica] = model.outputs
         if model.decoupled:
             self._decoupled.add(replica)
-        self._send(pack_load(order))
+        self._send_load(order, model)
 
     def unload(self, replica: int) -> None:
         """Drop a replica, loaded or not yet: `replica_unloaded` follows when the batches sent before have run
@@ -209,14 +213,14 @@ class Link(asyncio.BufferedProtocol):
 
     def leave(self, batch_id: int, row: int) -> None:
         """Say that nobody waits for a row's answers any more. The batch goes on for others."""
-        if batch_id in self._flights:
-            self._send(pack_leave(batch_id, row))
+        if batch_id in self._flights and self._outgoing is not None:
+            self._put([pack_leave(batch_id, row)])
 
     def close(self) -> None:
         """Ask the worker to finish what it was sent and exit; `worker_lost` follows."""
         outgoing, self._outgoing = self._outgoing, None
         if outgoing is not None and not self._laying:
-            outgoing.write_eof()
+            self._finish(outgoing)
 
     def kill(self, reason: str = "") -> None:
         """End the worker now; `worker_lost` follows, with the reason where there is one."""
@@ -277,9 +281,18 @@ class Link(asyncio.BufferedProtocol):
 
     # ---- inside
 
+    def _send_load(self, order: LoadOrder, model: ModelSpec) -> None:  # noqa: ARG002  for workers far away
+        self._send(pack_load(order))
+
     def _send(self, frame: bytes) -> None:
         if self._outgoing is not None:
             self._put([frame])
+
+    def _finish(self, outgoing: asyncio.Transport) -> None:
+        if outgoing.can_write_eof():
+            outgoing.write_eof()
+        else:  # TLS has no half end
+            outgoing.write(LAST_FRAME)
 
     def _put(self, frame: list[Buffer]) -> None:
         if self._laying:
@@ -306,7 +319,7 @@ class Link(asyncio.BufferedProtocol):
             self._transport.writelines(each)
         self._behind.clear()
         if self._outgoing is None:  # it was closed meanwhile
-            self._transport.write_eof()
+            self._finish(self._transport)
 
     def _flight(self, batch_id: int) -> Flight:
         flight = self._flights.get(batch_id)
@@ -328,6 +341,7 @@ class Link(asyncio.BufferedProtocol):
 
     def _on_result(self, frame: Frame) -> None:
         result = unpack_result(frame, self._areas[1] if self._areas else None)
+        result.ended_us -= self.ahead_us
         flight = self._flight(result.batch_id)
         check(result, flight, flight.rows)
         if not result.is_shared:

@@ -4,8 +4,10 @@ The same bytes fit a Unix socket and TCP: nothing in a frame refers to the trans
 RUN or RESULT may say "the payload lies in shared memory" (`shared.py`) where the worker's HELLO
 said that it has it. Nothing here does I/O: both sides feed `FrameBuffer` what they received.
 
-    gateway -> worker   LOAD UNLOAD RUN MEASURE LEAVE; end of file asks it to finish what it has and exit
+    gateway -> worker   LOAD UNLOAD RUN MEASURE LEAVE; end of file, or LAST where a connection has no half
+                        end, asks it to finish what it has and exit
     worker -> gateway   HELLO LOADED LOAD_FAILED UNLOADED RESULT FAILED MEASURED RAISED ROW
+    gateway <-> node    NOTE (`serving/runtime/nodes/notes.py`)
 """
 
 import struct
@@ -15,7 +17,7 @@ from typing import Final, NamedTuple
 
 from serving.values.tensor import Buffer
 
-VERSION: Final = 4
+VERSION: Final = 5
 MAGIC: Final = b"Pk"
 HEADER: Final = struct.Struct("<2sBBIQ")
 """Magic, version, kind, metadata bytes, payload bytes that follow on the stream."""
@@ -62,6 +64,8 @@ class FrameKind(IntEnum):
     RAISED = 12
     ROW = 13
     LEAVE = 14
+    LAST = 15
+    NOTE = 16
 
 
 _KINDS = {kind.value: kind for kind in FrameKind}

@@ -25,7 +25,7 @@ from serving.worker.frames.arrays import decode_inputs
 from serving.worker.frames.batches import RunOrder, pack_failed, unpack_run
 from serving.worker.frames.shared import SharedArea
 from serving.worker.frames.wire import Frame
-from serving.worker.loop.serve import WorkerLoop
+from serving.worker.loop.serve import GONE, WorkerLoop
 from serving.worker.process.output import SPEAKING
 from serving.worker.replicas.replicas import MODEL_ERRORS, LoadedReplica, describe_to_client
 
@@ -164,7 +164,7 @@ class DeviceLoop(WorkerLoop):
         while (launched := self._flights.get()) is not None:
             try:
                 self._land(launched)
-            except (BrokenPipeError, ConnectionResetError):
+            except GONE:
                 pass  # the gateway is gone: the loop finds its end of file
             except BaseException:  # nobody would answer any more
                 traceback.print_exc()

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from typing import Final
 
 import numpy as np
 
@@ -52,6 +53,8 @@ from serving.worker.replicas.replicas import MODEL_ERRORS, InTurn, LoadedReplica
 from serving.worker.replicas.sequences import STEPS
 from serving.worker.replicas.streaming import RowSender
 
+GONE: Final = (ConnectionError, TimeoutError)
+"""What a socket raises once the gateway, or the way to it, is gone."""
 _IOV_MAX = 512  # buffers of one sendmsg; Linux takes 1024
 
 
@@ -81,6 +84,7 @@ class WorkerLoop:
             FrameKind.UNLOAD: self._unload,
             FrameKind.MEASURE: self._measure,
             FrameKind.LEAVE: lambda _frame: None,  # its batch is over
+            FrameKind.LAST: self._end,
         }
         self._behind: deque[Frame] = deque()  # came while a stream ran
         self._gone: set[tuple[int, int]] = set()  # batch and row, of that stream and of those behind
@@ -93,7 +97,7 @@ class WorkerLoop:
 
     def serve(self) -> None:
         """Serve until the gateway is gone. Raises ProtocolError if it sends what no gateway sends."""
-        with suppress(BrokenPipeError, ConnectionResetError):
+        with suppress(*GONE):
             self._send((pack_hello(self._requests is not None, {"numpy": np.__version__}),))
             while (frame := self._following()) is not None:
                 handler = self._handlers.get(frame.kind)
@@ -216,6 +220,9 @@ class WorkerLoop:
             refused,
         )
         return [head, *data]
+
+    def _end(self, _frame: Frame) -> None:
+        self._at_end = True
 
     def _load(self, frame: Frame) -> None:
         self._loader.load(unpack_load(frame))

@@ -1,0 +1,199 @@
+"""The gateway's door for nodes and their workers: whoever proves that it has the key is let in."""
+
+import asyncio
+import logging
+import ssl
+from dataclasses import dataclass
+from typing import Final, cast
+
+from serving.runtime.clocks.clock import now_us
+from serving.runtime.nodes.far import FarWorkers
+from serving.runtime.nodes.farlink import FarLink
+from serving.runtime.nodes.greeting import NotAdmittedError, admit
+from serving.runtime.nodes.notes import NODE, Admitted, Greet, Join, Refused, Welcome
+from serving.runtime.nodes.session import NodeSession
+from serving.runtime.nodes.stream import READ_BYTES, NoteStream, tune
+from serving.runtime.workers.contract import WorkerLog
+from serving.values.nodes import NodesSpec
+from serving.values.slice_specs import WorkersSpec
+from serving.worker.frames.wire import ProtocolError
+
+logger = logging.getLogger(__name__)
+
+GREET_S: Final = 5.0
+"""What a caller has to prove itself."""
+STRANGERS_MAX: Final = 64
+"""Callers at a time that have not proved themselves; more are turned away unheard."""
+SAID_EVERY_US: Final = 10_000_000
+"""Between two lines about strangers."""
+NAME_CHARS_MAX: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """What is known of a node. `since_us`: when it joined, 0 where it is not there."""
+
+    name: str
+    address: str = ""
+    kind: str = ""
+    cores: int = 0
+    gpus: tuple[str, ...] = ()
+    since_us: int = 0
+    trip_us: int = 0
+    lost: str = "has not joined"
+
+
+class Door:
+    """Listens for nodes, and hands their workers' connections to the links that wait for them."""
+
+    def __init__(
+        self, spec: NodesSpec, far: FarWorkers, workers: WorkersSpec, log: WorkerLog, release: str
+    ) -> None:
+        """`workers`: what each worker is given and held to. `release`: of this Penstock."""
+        self._spec = spec
+        self._far = far
+        self._workers = workers
+        self._log = log
+        self._release = release
+        self._server: asyncio.Server | None = None
+        self._strangers = 0
+        self._said_us = -SAID_EVERY_US
+        self._turned_away = 0
+        self._lost: dict[str, str] = {}  # why nodes are not there
+
+    async def start(self) -> int:
+        """Listen, and return the port. Raises OSError or ssl.SSLError if that cannot be."""
+        spec, context = self._spec, None
+        if spec.cert is not None:
+            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            context.load_cert_chain(spec.cert, spec.key)
+        self._server = await asyncio.start_server(
+            self._call, spec.host, spec.port, limit=READ_BYTES, ssl=context
+        )
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    async def close(self) -> None:
+        """Listen no longer, and let all nodes go."""
+        if self._server is not None:
+            self._server.close()
+        for session in [*self._far.sessions.values()]:
+            session.abort("was let go: the gateway has ended")
+
+    def describe(self) -> list[NodeStatus]:
+        """Return what is known of each node that slices name, and of each that is there."""
+        there = self._far.sessions
+        names = dict.fromkeys((*self._spec.names, *there))
+        absent = {name: self._lost.get(name, "has not joined") for name in names if name not in there}
+        return [
+            NodeStatus(name, lost=absent[name]) if name in absent else _status(there[name]) for name in names
+        ]
+
+    async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one caller from its first byte on."""
+        stream = NoteStream(reader, writer)
+        peer = writer.get_extra_info("peername")
+        address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a socket"
+        if self._strangers >= STRANGERS_MAX:
+            self._turn_away(address, "came while too many others had not proved themselves")
+            stream.abort()
+            return
+        self._strangers += 1
+        try:
+            async with asyncio.timeout(GREET_S):
+                tune(writer.get_extra_info("socket"))
+                greet = await admit(stream, self._key_of)
+        except TimeoutError:
+            self._turn_away(address, f"has not proved itself within {GREET_S:g} s")
+        except (NotAdmittedError, ProtocolError, OSError) as error:
+            self._turn_away(address, str(error))
+            stream.send(Refused(f"does not admit it: {error}"))
+        else:
+            await self._admitted(stream, greet, address)
+            return
+        finally:
+            self._strangers -= 1
+        writer.close()
+
+    def _key_of(self, greet: Greet) -> str:
+        return self._spec.token if greet.role == NODE else self._far.key_of(greet.name)
+
+    def _turn_away(self, address: str, why: str) -> None:
+        self._turned_away += 1
+        if (now := now_us()) - self._said_us >= SAID_EVERY_US:
+            self._said_us = now
+            many = f" ({self._turned_away} callers so far)" if self._turned_away > 1 else ""
+            logger.warning("the door for nodes turned %s away: it %s%s", address, why, many)
+
+    async def _admitted(self, stream: NoteStream, greet: Greet, address: str) -> None:
+        if greet.role != NODE:
+            link = self._far.called(greet.name)
+            if link is None:
+                stream.abort()
+            else:
+                _hand_over(stream, link)
+            return
+        stream.send(Admitted())
+        try:
+            async with asyncio.timeout(GREET_S):
+                join = await stream.expect(Join)
+        except (TimeoutError, ProtocolError, OSError):
+            stream.abort()
+            return
+        if refusal := self._refusal(greet.name, join):
+            logger.warning("node %s at %s is not admitted: it %s", greet.name, address, refusal)
+            stream.send(Refused(f"does not admit it: it {refusal}"))
+            stream.writer.close()
+            return
+        await self._serve(NodeSession(greet.name, join, stream, address, self._log))
+
+    def _refusal(self, name: str, join: Join) -> str:
+        if not name.isprintable() or not 0 < len(name) <= NAME_CHARS_MAX:
+            return "has a name that cannot be printed"
+        if (there := self._far.sessions.get(name)) is not None:
+            return f"has the name of a node that is here, from {there.address}"
+        if join.release != self._release:
+            return f"has Penstock {join.release}, and the gateway has {self._release}"
+        return ""
+
+    async def _serve(self, session: NodeSession) -> None:
+        name = session.name
+        slices = self._far.slices_of(name)
+        session.send(Welcome(self._workers, slices))
+        logger.info(
+            "node %s has joined from %s: %d cores of %s%s", name, session.address, session.join.cores,
+            session.join.kind, "" if name in self._spec.names else "; no slice names it",
+        )  # fmt: skip
+        leaving = asyncio.Event()
+        self._far.joined(session)
+        telling = asyncio.create_task(self._tell_leaving(session, leaving))
+        try:
+            reason = self._lost[name] = await session.run(leaving)
+        finally:
+            telling.cancel()
+        logger.warning("node %s %s", name, reason)
+        self._far.lost(session, reason)
+
+    async def _tell_leaving(self, session: NodeSession, leaving: asyncio.Event) -> None:
+        await leaving.wait()
+        logger.info("node %s %s", session.name, session.leaving)
+        self._far.leaving(session)
+
+
+def _hand_over(stream: NoteStream, link: FarLink) -> None:
+    """Give a worker's connection to its link. The worker sends nothing before it is admitted."""
+    transport = cast(asyncio.Transport, stream.writer.transport)
+    transport.pause_reading()  # the loop chooses how it reads by the protocol when it begins
+    transport.set_protocol(link)
+    link.kept = stream.writer
+    stream.send(Admitted())
+    link.connection_made(transport)
+    transport.resume_reading()
+
+
+def _status(session: NodeSession) -> NodeStatus:
+    join = session.join
+    return NodeStatus(
+        session.name, session.address, join.kind, join.cores, tuple(join.gpus.values()), session.joined_us,
+        session.trip_us, "",
+    )  # fmt: skip
