@@ -13,6 +13,7 @@ import typer
 
 from router.commandline.commands import Verb, Verbs, command
 from router.commandline.key_env import KEY_ENV, CaOption, KeyEnvOption
+from router.commandline.node_options import NodeOptions
 from router.security.auth.options import KeyOptions, KeysOption
 from router.verbs.doctor.options import DoctorOptions
 from router.verbs.importing.options import ImportOptions
@@ -341,6 +342,21 @@ def _place(asked: PlaceOptions) -> int:
 
 
 app.command("place", cls=Verb)(command(PlaceOptions, _place))
+
+
+def _node(asked: NodeOptions) -> int:
+    """Lend this machine to a gateway on another: it calls there, and runs workers for it.
+
+    penstock node --join gateway.example:8004 --name box1
+
+    Ctrl-C or SIGTERM says so to the gateway, and ends. Exit code 1: it may not join.
+    """
+    from router.startup.node import serve_node
+
+    return serve_node(asked)
+
+
+app.command("node", cls=Verb)(command(NodeOptions, _node))
 
 
 def _key_new(asked: KeyOptions) -> int:

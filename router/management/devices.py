@@ -118,7 +118,9 @@ class DeviceBoard:
     def _broken(self, device: str, reason: str) -> None:
         logger.error("%s; the slices of %s are lost", reason, device)
         slices = self._fleet.control.slices.values()
-        domains = {record.spec.domain for record in slices if record.spec.device == device}
+        domains = {
+            record.spec.domain for record in slices if record.spec.device == device and not record.spec.node
+        }
         self._broken_daemons.setdefault(device, set()).update(domains)
         for domain in sorted(domains):
             self._fleet.device_lost(domain, reason)

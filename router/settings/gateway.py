@@ -15,6 +15,7 @@ from router.settings.door.recording import read_recording
 from router.settings.door.tls import TlsSettings, read_tls
 from router.settings.machine.devices import check_domains, read_devices
 from router.settings.machine.memory import usable_memory_bytes
+from router.settings.machine.nodes import read_nodes
 from router.settings.machine.placement import PlacementSettings, read_placement
 from router.settings.machine.prices import check_kinds, read_prices
 from router.settings.machine.rehearsal import check_rehearsed
@@ -34,6 +35,7 @@ from router.settings.values.findings import Findings
 from router.settings.values.problems import SettingsError, SettingsProblem, fault
 from router.settings.values.schema import GatewayFile, LimitsSection, ProfilesSection, ServerSection
 from serving.cache.spec import CacheSpec
+from serving.values.nodes import NodesSpec
 from serving.values.objectives import Needs, ScalingSpec
 from serving.values.slice_specs import DeviceSpec, SliceSpec, WorkersSpec
 from serving.values.specs import Limits, RecordingSpec, ServedModel, TenantSpec
@@ -86,7 +88,7 @@ class Settings:
     `admin`: where changes are taken.
     `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
     `placement`: what is done where the desired state cannot be reached.
-    `auth`: None where no caller needs a key.
+    `auth`: None where no caller needs a key. `nodes`: where other machines call, None for nowhere.
     `devices`: what a placement may use, () for this machine. `workers`: what processes of slices are given
     and held to. `document`: what the file said, with its places. `rehearse`: every GPU of it is rehearsed.
     """
@@ -110,6 +112,7 @@ class Settings:
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     workers: WorkersSpec = field(default_factory=WorkersSpec)
     auth: AuthSettings | None = None
+    nodes: NodesSpec | None = None
     warnings: tuple[SettingsProblem, ...] = ()
     rehearse: bool = False
     document: Document | None = field(default=None, repr=False, compare=False)
@@ -129,17 +132,17 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     file = findings.parse(GatewayFile)
     if not isinstance(findings.document.value, dict):
         findings.stop_if_any()
-    server = _read_server(findings)
-    admin, limits = _read_door(findings, server), _read_limits(findings)
+    server, limits = _read_server(findings), _read_limits(findings)
+    admin = _read_door(findings, server)
     _look_at_messages(findings, limits, server.grpc)
     prices = read_prices(findings)
     devices = findings.devices = read_devices(findings, prices)
     slices = read_slices(findings, usable_cores(), prices)
-    check_kinds(findings, prices, devices)
-    tiers, tenants = read_tiers(findings), read_tenants(findings)
+    check_kinds(findings, prices, devices, slices)
+    nodes = _read_nodes(findings, slices, server, admin)
+    tiers, tenants, cache = read_tiers(findings), read_tenants(findings), _read_cache(findings, limits)
     profiles, recording = _read_profiles(findings), read_recording(findings)
     logging, repository = read_logging(findings), read_repository(findings)
-    cache = _read_cache(findings, limits)
     workers, auth = read_workers(findings, slices), _read_auth(findings, server, admin)
     scaling, placement = read_scaling(findings), read_placement(findings)
     models = _read_models(findings, tiers, slices, scaling)
@@ -149,9 +152,9 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     if file is None or findings.problems:
         raise SettingsError(findings.problems, findings.warnings)
     settings = Settings(
-        server=server,
-        limits=limits,
-        slices=slices,
+        server,
+        limits,
+        slices,
         models=tuple(with_headers(bounded(each, limits), server.forward_headers) for each in models if each),
         profiles=path.parent / profiles.folder,
         remeasure=profiles.remeasure,
@@ -168,6 +171,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
         placement=placement,
         workers=workers,
         auth=auth,
+        nodes=nodes,
         warnings=tuple(sorted(findings.warnings)),
         rehearse=rehearse,
         document=findings.document,
@@ -246,6 +250,12 @@ def _read_auth(findings: Findings, server: ServerSettings, admin: AdminSettings)
     """Return `auth:`; where clients need a certificate, no key is missed."""
     closed = server.tls is not None and server.tls.requires
     return read_auth(findings, "localhost" if closed else server.host, AdminSettings() if closed else admin)
+
+
+def _read_nodes(
+    findings: Findings, slices: Sequence[SliceSpec], server: ServerSettings, admin: AdminSettings
+) -> NodesSpec | None:
+    return read_nodes(findings, slices, server.tls, [*_ports(server).values(), admin.port])
 
 
 def _ports(server: ServerSettings) -> dict[str, int]:

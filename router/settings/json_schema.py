@@ -11,7 +11,9 @@ from typing import Any, Final
 from pydantic import BaseModel
 
 from router.settings.door.tls import TlsSection
+from router.settings.machine.nodes import NodesSection
 from router.settings.machine.placement import MigSection, PlacementSection
+from router.settings.machine.prices import PriceSection
 from router.settings.meanings.gateway_keys import GATEWAY_KEYS
 from router.settings.meanings.model_keys import MODEL_KEYS
 from router.settings.model_file.applications import EndpointsSection
@@ -51,13 +53,14 @@ NESTED: Final[Mapping[type[BaseModel], Mapping[str, Nested]]] = {
         "server": Nested(schema.ServerSection), "admin": Nested(schema.AdminSection),
         "limits": Nested(schema.LimitsSection), "slices": Nested(schema.SliceSection, "each"),
         "models": Nested(schema.ServedSection, "each"), "devices": Nested(schema.DeviceSection, "each"),
-        "prices": Nested(schema.PriceSection, "each"), "scaling": Nested(schema.ScalingSection),
+        "prices": Nested(PriceSection, "each"), "scaling": Nested(schema.ScalingSection),
         "placement": Nested(PlacementSection), "mig": Nested(MigSection),
         "tenants": Nested(TenantSection, "each"), "tiers": Nested(schema.TierSection, "each"),
         "profiles": Nested(schema.ProfilesSection, others=(ANY_TEXT,)),
         "recording": Nested(schema.RecordingSection), "repository": Nested(schema.RepositorySection),
         "cache": Nested(schema.CacheSection, others=FLAG), "logging": Nested(schema.LoggingSection),
         "workers": Nested(schema.WorkersSection), "auth": Nested(schema.AuthSection),
+        "nodes": Nested(NodesSection),
     },
     schema.ServerSection: {
         "tls": Nested(TlsSection), "client_shm": Nested(ClientShmSection, others=FLAG),

@@ -20,6 +20,7 @@ from router.http.feedback import add_feedback
 from router.logs.logs import lines_dropped
 from router.management.admin import ChangeGuard
 from router.management.devices import DeviceBoard, kind_named
+from router.management.nodes import NodeBoard
 from router.management.operations.notices import slices_of
 from router.management.operations.operations import Operations, Say
 from router.management.sharedmemory import offer_shared_memory
@@ -43,6 +44,7 @@ from router.observing.telemetry import (
     Telemetry,
     demand,
 )
+from router.observing.troubles import settled, troubles
 from router.payloads.bulk.pool import Bulk, process_count
 from router.payloads.regions.registry import open_registry
 from router.security.auth.following import KeyWatch
@@ -62,7 +64,7 @@ from router.verbs.explain.body import describe as explain
 from router.verbs.explain.route import add_explain
 from router.verbs.explain.scaled import scaled_model
 from serving.control.control import Control
-from serving.control.state.replicas import ReplicaStatus, WorkerStatus, why_absent
+from serving.control.state.replicas import ReplicaStatus, why_absent
 from serving.control.state.rules import Rules
 from serving.policy.estimates.freshness import Freshness
 from serving.ports import Serving
@@ -113,6 +115,8 @@ class GatewayServer:
         shares = DeviceShares(make=partial(device_actuator, recut=settings.placement.recut))
         self.fleet = Fleet(control, self.gateway, store, shares, find_capacity, settings.workers)
         self._devices = DeviceBoard(self.fleet, shares)
+        self.tls = None if server.tls is None else Encryption(server.tls, limits, say)
+        self._nodes = NodeBoard(settings, self.fleet, None if self.tls is None else self.tls.certificates)
         self.fleet.observer, self.fleet.free_memory = self._telemetry, free_memory_bytes
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
@@ -120,7 +124,6 @@ class GatewayServer:
         self._bulk = Bulk(limits)
         self._guard = KeyGuard(KeyFile(keys))
         self.key_watch = None if settings.auth is None else KeyWatch(settings, self._guard, say)
-        self.tls = None if server.tls is None else Encryption(server.tls, limits, say)
         self.operations = Operations(settings, filed, self.fleet, self.gateway, self.serving, say)
         self.replanning = Replanning(
             self.fleet, self.operations.current, self.operations.placement, self._look
@@ -128,7 +131,7 @@ class GatewayServer:
         self._make_edges(server, limits, selecting)
         self._known = set(self.gateway.models)
         self.gateway.on_models = self._take_models
-        self.rest_url = self.grpc_address = self.metrics_url = ""
+        self.rest_url = self.grpc_address = self.metrics_url = self.nodes_address = ""
 
     @property
     def admin_url(self) -> str:
@@ -226,6 +229,7 @@ class GatewayServer:
         self.replanning.door = self._changes.address = replace(admin, port=port).address
         self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
         self.metrics_url = f"{start}:{await self._metrics.start(server.host, server.metrics_port)}"
+        self.nodes_address = await self._nodes.start()
         await self._bulk.start(process_count())
         self._lag.start()
         if self._redis is not None:
@@ -249,7 +253,7 @@ class GatewayServer:
             self._sharing.cancel()
             await asyncio.wait([self._sharing])
         servers = self._rest.drain(0), self._admin.drain(0), self._rpc.stop(0), self._metrics.stop()
-        await asyncio.gather(*servers)
+        await asyncio.gather(*servers, self._nodes.close())
         if self.tls is not None:
             self.tls.close()
         await self._bulk.close()
@@ -258,25 +262,12 @@ class GatewayServer:
 
     @property
     def settled(self) -> bool:
-        """Every model is ready, and no variant of any is still being loaded or measured, but for those that
-        wait to be asked for."""
-        done = {ReplicaStatus.READY, ReplicaStatus.STANDING, ReplicaStatus.FAILED}
-        return self.gateway.ready and all(
-            each.status in done or (each.status is ReplicaStatus.ABSENT and record.spec.memory_bytes > 0)
-            for record in self.fleet.control.slices.values()
-            for each in record.replicas.values()
-        )
+        """Every model is ready, and nothing that can be is still on its way."""
+        return self.gateway.ready and settled(self.fleet.control.slices)
 
     def troubles(self) -> dict[str, str]:
         """Return what keeps workers and replicas from being ready, a sentence each, by where."""
-        found = {}
-        for name, record in self.fleet.control.slices.items():
-            if record.status is WorkerStatus.WAITING:
-                found[name] = f"the worker of slice {name} {record.reason}; it is started again"
-            for replica in record.replicas.values():
-                if replica.status is ReplicaStatus.FAILED:
-                    found[f"{name} {replica.id}"] = f"slice {name}: {replica.reason}"
-        return found
+        return troubles(self.fleet.control.slices)
 
     def _add_status(self, app: FastAPI) -> None:
         @app.get("/v2/status", tags=["operation"])
@@ -340,6 +331,8 @@ class GatewayServer:
             status["rates"] = rates
         if self.tls is not None:
             status["tls"] = self.tls.describe()
+        if nodes := self._nodes.describe():
+            status["nodes"] = nodes
         if gpus := self._devices.describe():
             status["gpus"] = gpus
         if proposal := self.replanning.describe():
@@ -455,6 +448,7 @@ class GatewayServer:
             auth=self._auth(),
             rates={name: rate.refused for name, rate in self._rates.by_tenant.items()},
             tls=self.tls.present() if self.tls is not None else None,
+            nodes=self._nodes.present(),
             rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
             sequences=sequence_status(gateway, gateway.models),

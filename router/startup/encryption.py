@@ -24,9 +24,9 @@ class Encryption:
     """One of a gateway; `watch` follows the files."""
 
     def __init__(self, tls: TlsSettings, limits: Limits, say: Callable[[str], None]) -> None:
-        self._certificates = Certificates(tls)
-        self._gate = Gate(self._certificates, limits)
-        self.watch = CertificateWatch(self._certificates, say)
+        self.certificates = Certificates(tls)
+        self._gate = Gate(self.certificates, limits)
+        self.watch = CertificateWatch(self.certificates, say)
 
     def use(self, *servers: Encrypting) -> None:
         """Have these servers speak TLS; call this before they start."""
@@ -40,11 +40,11 @@ class Encryption:
     @property
     def faults(self) -> tuple[str, ...]:
         """Why the latest edition of the files is not in force."""
-        return (self._certificates.fault,) if self._certificates.fault else ()
+        return (self.certificates.fault,) if self.certificates.fault else ()
 
     def describe(self) -> TlsStatus:
         """Return what `GET /v2/status` says."""
-        certificates, gate = self._certificates, self._gate
+        certificates, gate = self.certificates, self._gate
         return {
             "until": written(certificates.until_s),
             "renewals": certificates.renewals,
@@ -55,6 +55,6 @@ class Encryption:
 
     def present(self) -> TlsPresent:
         """Return what metrics show."""
-        certificates, gate = self._certificates, self._gate
+        certificates, gate = self.certificates, self._gate
         handshakes = {"done": gate.done, **gate.ended}
         return TlsPresent(handshakes, gate.under_way, certificates.until_s, not certificates.fault)

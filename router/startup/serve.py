@@ -184,6 +184,7 @@ def _announce(deployment: GatewayServer, settings: Settings, keys: Sequence[KeyS
         f"  gRPC     {deployment.grpc_address}",
         f"  admin    {deployment.admin_url}   (what changes something)",
         f"  metrics  {deployment.metrics_url}/metrics",
+        *([f"  nodes    {deployment.nodes_address}"] if deployment.nodes_address else []),
         *recording,
         *defaults,
         "try it:",

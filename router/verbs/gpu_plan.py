@@ -11,7 +11,7 @@ def gpu_lines(settings: Settings) -> Iterator[str]:
     """Yield a line for each device that slices are on; rehearsed devices that are alike have one line."""
     by_device: dict[str, list[SliceSpec]] = {}
     for each in settings.slices:
-        if each.device != "cpu":
+        if each.device != "cpu" and not each.node:
             by_device.setdefault(each.device, []).append(each)
     alike: dict[tuple[str, str], list[str]] = {}
     for device, specs in by_device.items():

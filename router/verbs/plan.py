@@ -15,6 +15,7 @@ from router.settings.served.tenants import rate_text
 from router.settings.values.problems import one_of
 from router.verbs.feasibility import promised_text, tier_text
 from router.verbs.gpu_plan import gpu_lines
+from serving.values.nodes import NodesSpec
 from serving.values.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
 from serving.values.slice_specs import WorkersSpec
 from serving.values.specs import DEFAULT_TENANT, ModelSpec, RecordingSpec, ServedModel, TenantSpec, guards_of
@@ -42,6 +43,7 @@ def plan_lines(settings: Settings) -> Iterator[str]:
     yield from slice_lines(settings)
     yield from python_lines(settings)
     yield from gpu_lines(settings)
+    yield from node_lines(settings)
     yield from worker_lines(settings.workers)
     yield from scaling_lines(settings)
     yield from tls_lines(settings)
@@ -176,6 +178,15 @@ def python_lines(settings: Settings) -> Iterator[str]:
     for python in dict.fromkeys(each.python for each in settings.slices if each.python):
         names = (each.name for each in settings.slices if each.python == python)
         yield f"python: {python} on {', '.join(names)}"
+
+
+def node_lines(settings: Settings) -> Iterator[str]:
+    """Yield a line for each node: which slices it has, and how it joins."""
+    nodes = settings.nodes or NodesSpec()
+    for node in nodes.names:
+        specs = [each for each in settings.slices if each.node == node]
+        on = ", ".join(f"{each.name} ({each.device}, {each.share})" for each in specs)
+        yield f"node {node}: {on}; it joins by `penstock node --join HOST:{nodes.port} --name {node}`"
 
 
 def rehearsal_lines(settings: Settings) -> list[str]:

@@ -54,6 +54,7 @@ from serving.runtime.job import Work
 from serving.runtime.observer import FleetObserver
 from serving.runtime.scaling import ScalingJobs
 from serving.runtime.slicing.opening import Shares
+from serving.runtime.workers.everywhere import WorkersEverywhere
 from serving.runtime.workers.gpu_memory import GpuMemory
 from serving.runtime.workers.link import Link
 from serving.runtime.workers.model_log import ModelLog
@@ -93,8 +94,8 @@ class Fleet:
         self._changes = asyncio.Event()
         self._gateway = gateway
         self._store = store
-        self._model_log = ModelLog()
-        self._supervisor = Supervisor(self, shares, self._model_log, workers, store.folder)
+        self.model_log = ModelLog()
+        self.workers = WorkersEverywhere(Supervisor(self, shares, self.model_log, workers, store.folder))
         self._keeps_spares = workers.spare
         self._links: dict[str, Link] = {}
         self.specs: dict[str, SliceSpec] = {}  # of slices that were ever started, let go since or not
@@ -124,8 +125,8 @@ class Fleet:
             self._alarm.close()
             self._draining.close()
             await self._jobs.close()
-            await self._supervisor.stop()
-            self._model_log.close()
+            await self.workers.stop()
+            self.model_log.close()
 
     def stop(self) -> None:
         """End all workers."""
@@ -189,16 +190,16 @@ class Fleet:
         names = self._slices_of(domain)
         self._execute(self.control.device_lost(domain, reason, now), now)
         for name in names:
-            self._supervisor.kill(name, f"was ended: {reason}")
+            self.workers.kill(name, f"was ended: {reason}")
 
     def end_worker(self, slice_name: str, reason: str) -> None:
         """End the worker of a slice: its device says that it cannot go on. It is started again."""
-        self._supervisor.kill(slice_name, f"was ended: {reason}")
+        self.workers.kill(slice_name, f"was ended: {reason}")
 
     async def device_ended(self, domain: str) -> None:
         """Wait until no worker of a lost device lives any more."""
         for name in self._slices_of(domain):
-            await self._supervisor.ended(name)
+            await self.workers.ended(name)
 
     def device_back(self, domain: str) -> None:
         """Note that a device can be used again, after `device_ended`, or that it will not be lost."""
@@ -232,7 +233,10 @@ class Fleet:
 
     async def _settle_on_gpu(self, link: Link, loaded: Loaded) -> None:
         """Take a replica on a GPU with the memory that its driver sees, unless its worker has no share."""
-        await self._supervisor.check(link.slice, link.pid)
+        await self.workers.check(link.slice, link.pid)
+        if (spec := self.specs.get(link.slice)) is not None and spec.node:
+            self._take_loaded(link, loaded)  # its GPU's driver is on another machine
+            return
         used = await self.weigh(link.pid)
         if self._links.get(link.slice) is link:
             memory_bytes = self._gpu_memory.loaded(link.pid, loaded.replica, loaded.memory_bytes, used)
@@ -302,7 +306,7 @@ class Fleet:
         lost = self.control.worker_lost(link.slice, reason, now, busy_with, link.crashed, free_bytes)
         self._execute(lost, now)
         if link.slice not in self.control.slices:
-            self._supervisor.release(link.slice)
+            self.workers.release(link.slice)
 
     # steps
 
@@ -460,7 +464,7 @@ class Fleet:
             case StartWorker(slice=name):
                 self._start(name)
             case EndWorker(slice=name, reason=reason):
-                self._supervisor.kill(name, f"was ended: {reason}")
+                self.workers.kill(name, f"was ended: {reason}")
             case StopWorker(slice=name):
                 self._links[name].close()
             case LoadReplica(slice=name, replica=replica, variant=variant, spec=spec, revision=revision):
@@ -487,7 +491,7 @@ class Fleet:
         self._gateway.prices[name] = spec.price
         (self._gateway.rehearsed.add if spec.rehearsed else self._gateway.rehearsed.discard)(name)
         if self._tasks is not None:
-            self._tasks.create_task(self._supervisor.start(spec))
+            self._tasks.create_task(self.workers.start(spec))
 
 
 async def _unknown(_pid: int) -> int:

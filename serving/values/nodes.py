@@ -1,20 +1,17 @@
 """Nodes: other machines that have slices of a gateway."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
 class NodesSpec:
     """The gateway's door for nodes; port 0 picks a free one. `token`: what both sides have to know. `ship`:
-    the gateway brings model files to nodes; else nodes have them at the same paths. `cert`, `key`: PEM files
-    with which the door encrypts, None for none. `names`: the nodes that slices name, in order.
+    the gateway brings model files to nodes; else nodes have them at the same paths. `names`: the nodes that
+    slices name, in order.
     """
 
     host: str = "127.0.0.1"
     port: int = 8004
     token: str = field(default="", repr=False)
     ship: bool = True
-    cert: Path | None = None
-    key: Path | None = None
     names: tuple[str, ...] = ()

@@ -139,7 +139,7 @@ async def test_a_slice_is_back_only_after_the_end_of_its_worker_though_control_h
     async def ended(name: str) -> None:
         awaited.append(name)
 
-    monkeypatch.setattr(fleet._supervisor, "ended", ended)
+    monkeypatch.setattr(fleet.workers, "ended", ended)
     fleet._execute(control.start(0), 0)
     held = min(control.slices)
     domain = control.slices[held].spec.domain

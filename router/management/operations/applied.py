@@ -73,6 +73,7 @@ def digest(settings: Settings) -> str:
                 *([each.price] if each.price else []),
                 *(["spot"] if each.spot else []),
                 *([each.device, str(each.share), each.instance] if each.device != "cpu" else []),
+                *([each.node] if each.node else []),
             ]
             for each in settings.slices
         ],
@@ -109,7 +110,8 @@ def standing(settings: Settings) -> tuple[AppliedPlacement | None, str | None]:
 
 
 def _missing(slices: Sequence[SliceSpec]) -> str:
-    """Return the cores and GPUs of these slices that are not here, "" if all are."""
+    """Return the cores and GPUs of these slices that are not here, "" if all are; nodes' may come."""
+    slices = [each for each in slices if not each.node]
     cores = sorted({core for each in slices for core in each.cores} - {*usable_cores()})
     if cores:
         return f"cores {', '.join(map(str, cores))}" if len(cores) > 1 else f"core {cores[0]}"

@@ -5,7 +5,7 @@
      "instance": "cuda0-1"}
 
 `cores` counts the cores, and `on` names them. A slice of cores has none of the keys of the last two lines.
-One with another interpreter has `python` too.
+One with another interpreter has `python` too, and one on a node has `node` and `kind`.
 `PUT /v2/placement` takes the same keys of what a client may choose (`proposal.py`): `name`, `cores`,
 `threads`, `device`, `share`, `instance`.
 """
@@ -37,6 +37,8 @@ def told_slice(spec: SliceSpec) -> Json:
         told |= {"rehearsed": spec.rehearsed, "instance": spec.instance}
     if spec.python:
         told["python"] = spec.python
+    if spec.node:
+        told |= {"node": spec.node, "kind": spec.kind}
     return told
 
 
@@ -52,7 +54,9 @@ def read_slice(told: Mapping[str, Any]) -> SliceSpec:
         raise ValueError(f"spot is {spot!r}, neither true nor false")
     memory_bytes, price = _count(told.get("memory_bytes", 0)), number(told.get("price", 0.0))
     spec = SliceSpec(text(told["name"]), cores, threads, memory_bytes=memory_bytes, price=price, spot=spot)
-    spec = replace(spec, python=str(told.get("python", "")))
+    node = str(told.get("node", ""))
+    kind = str(told.get("kind", "")) if node else ""
+    spec = replace(spec, python=str(told.get("python", "")), node=node, kind=kind)
     if told.get("device", CPU) == CPU:
         return spec
     return replace(

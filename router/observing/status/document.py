@@ -129,6 +129,23 @@ class GpuStatus(TypedDict):
     reason: str
 
 
+class NodeBody(TypedDict):
+    """A node: another machine with slices. `state`: "joined" or "lost"; `reason`: why it is not there.
+    `joined_s`: for how long it has been there. `trip_us`: the shortest way there and back of late. `slices`:
+    those on it that were ever wanted."""
+
+    name: str
+    state: str
+    reason: str
+    address: str
+    kind: str
+    cores: int
+    gpus: list[str]
+    joined_s: float
+    trip_us: int
+    slices: list[str]
+
+
 class Status(TypedDict):
     """The body of `GET /v2/status`."""
 
@@ -142,6 +159,7 @@ class Status(TypedDict):
     rates: NotRequired[list[RateStatus]]  # of tenants with limits
     tls: NotRequired[TlsStatus]  # where ports are encrypted
     gpus: NotRequired[list[GpuStatus]]  # where slices use any
+    nodes: NotRequired[list[NodeBody]]  # where any may join
     proposal: NotRequired[ProposalStatus]  # where control has asked for another plan
 
 

@@ -29,6 +29,7 @@ from router.observing.status.document import (
     Status,
 )
 from router.observing.status.edge_lines import rate_lines, tls_lines
+from router.observing.status.nodes import nodes_table
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
     from router.observing.telemetry import Counters
@@ -106,7 +107,8 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
     ):
         lines += map(_one_line, told)
     gpus = [gpus_table(current["gpus"])] if "gpus" in current else []
-    return Group(head, *moves, models, *lines, _slices_table(current["slices"]), *gpus)
+    nodes = [nodes_table(current["nodes"])] if "nodes" in current else []
+    return Group(head, *moves, models, *lines, _slices_table(current["slices"]), *nodes, *gpus)
 
 
 def _models_table(

@@ -3,14 +3,23 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from router.settings.values.fields import Name, Price
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, shown
-from router.settings.values.schema import PriceSection
+from router.settings.values.schema import Section
 from serving.profile.device import device_kind
 from serving.values.slice_specs import DeviceSpec, Share, SliceSpec
 
 _LOC = ("prices",)
 _CPU, _GPU = "cpu-", "gpu-"
+
+
+class PriceSection(Section):
+    """An entry of `prices:`; `kind` is this machine's CPU where it is left out."""
+
+    kind: Name | None = None
+    on_demand: Price
+    spot: Price | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +65,10 @@ def read_prices(findings: Findings) -> Prices:
     return found
 
 
-def slice_price(prices: Prices, core_count: int, *, spot: bool) -> float:
-    """Return the price of `core_count` of this machine's cores, an hour; 0 if it is not stated. Without a
-    spot price, the price on demand counts."""
-    tariff = prices.get(machine_kind())
+def slice_price(prices: Prices, core_count: int, *, spot: bool, kind: str | None = None) -> float:
+    """Return the price of `core_count` cores of a kind, this machine's if None, an hour; 0 if it is not
+    stated. Without a spot price, the price on demand counts."""
+    tariff = prices.get(kind or machine_kind())
     if tariff is None:
         return 0.0
     return core_count * (tariff.spot if spot and tariff.spot is not None else tariff.on_demand)
@@ -86,9 +95,11 @@ def share_price(prices: Prices, kind: str, share: Share, *, spot: bool) -> float
     return price if whole is None else price * min(share.amount / whole, 1.0)
 
 
-def check_kinds(findings: Findings, prices: Prices, devices: Sequence[DeviceSpec]) -> None:
+def check_kinds(
+    findings: Findings, prices: Prices, devices: Sequence[DeviceSpec], slices: Sequence[SliceSpec]
+) -> None:
     """Warn of prices for kinds that no slice or device has."""
-    there = {machine_kind(), *(each.kind for each in devices)}
+    there = {machine_kind(), *(each.kind for each in devices), *(each.kind for each in slices)}
     entries = findings.document.at(_LOC)
     for index in range(len(entries) if isinstance(entries, list) else 0):
         kind = findings.document.at((*_LOC, index, "kind"))

@@ -14,6 +14,7 @@ from router.settings.machine.gpus import (
     sliced_devices,
 )
 from router.settings.machine.interpreters import read_interpreter
+from router.settings.machine.nodes import far_slices
 from router.settings.machine.prices import Prices, machine_kind, share_price, slice_price
 from router.settings.machine.rehearsal import check_layouts
 from router.settings.values.findings import Findings
@@ -81,9 +82,10 @@ def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tu
         return tuple(SliceSpec(name, cores, price=price) for name, cores in each_core)
     sections = [findings.parse(SliceSection, ("slices", index)) for index in range(len(entries))]
     _check_names(findings, sections)
-    _check_cores(findings, sections, usable)
+    _check_cores(findings, _local(sections), usable)
     _check_spot(findings, sections, prices)
-    on_cores = [section for section in sections if section and section.device is None]
+    far = far_slices(findings, sections, prices)
+    on_cores = [section for section in _local(sections) if section and section.device is None]
     each_one = [(name, section) for section in on_cores for name in _names(section.name, section.count)]
     dealt = iter(deal_cores([section.cores for _, section in each_one], usable))
     found: list[SliceSpec] = []
@@ -92,17 +94,35 @@ def read_slices(findings: Findings, usable: Sequence[int], prices: Prices) -> tu
         if section is None:
             continue
         before = len(found)
-        if section.device is not None:
+        _check_keys(findings, ("slices", index), section)
+        if section.node is not None:
+            found += far[index]
+        elif section.device is not None:
             found += _gpu_slices(findings, ("slices", index), section, prices, asked)
         else:
-            _check_keys(findings, ("slices", index), section)
             names = _names(section.name, section.count)
             found += [_slice(name, section, next(dealt), prices) for name in names]
-        python = read_interpreter(findings, ("slices", index, "python"), section.python)
+        python = _python(findings, index, section)
         found[before:] = [replace(spec, python=python) for spec in found[before:]]
     check_devices(findings, asked)
     check_layouts(findings, asked)
     return tuple(found)
+
+
+def _local(sections: Sequence[SliceSection | None]) -> list[SliceSection | None]:
+    """Return the entries at their indices, None for those of nodes and for faulty ones."""
+    return [section if section and section.node is None else None for section in sections]
+
+
+def _python(findings: Findings, index: int, section: SliceSection) -> str:
+    """Return the interpreter of an entry's workers; of a node's, only the node can say whether it is
+    there."""
+    loc = ("slices", index, "python")
+    if section.node is None:
+        return read_interpreter(findings, loc, section.python)
+    if section.python is not None and not os.path.isabs(section.python):
+        findings.add(loc, fault("no absolute path", section.python, "a path as it is on the node"))
+    return section.python or ""
 
 
 def _slice(name: str, section: SliceSection, cores: tuple[int, ...], prices: Prices) -> SliceSpec:
@@ -173,13 +193,17 @@ def _entry_names(
 
 
 def _check_keys(findings: Findings, loc: Loc, section: SliceSection) -> None:
-    """Add keys that only a slice on a GPU may have."""
-    for key, stated in (("share", section.share is not None), ("processes", section.processes > 1)):
+    """Add keys that only a slice on a GPU, or on a node, may have."""
+    gpu_keys = ("share", section.share is not None), ("processes", section.processes > 1)
+    for key, stated in gpu_keys if section.device is None else ():
         if stated:
             message = (
                 f"`{key}` is of a GPU, and the entry names none; expected `device: cuda:0`, say, beside it"
             )
             findings.add((*loc, key), message, at_key=True)
+    if section.kind is not None and section.node is None:
+        message = "`kind` is of a node's device, and the entry names no node; expected `node:` beside it"
+        findings.add((*loc, "kind"), message, at_key=True)
 
 
 def _names(name: str, count: int | None) -> tuple[str, ...]:

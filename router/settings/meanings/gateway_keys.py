@@ -34,6 +34,7 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "logging": "What the gateway says on standard error.",
         "workers": "What worker processes get of the environment, and what each may hold.",
         "auth": "With it, each request needs an API key.",
+        "nodes": "The door where other machines call, to lend their devices; none without it.",
     },
     "ServerSection": {
         "name": "The server's name in its metadata.",
@@ -109,8 +110,16 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "threads": "Threads of a batch, where no cores are stated.",
         "memory_mb": "MB for models; they are loaded when asked for, as many as fit.",
         "python": "The program of another Python for the worker; it needs numpy and orjson.",
+        "node": "The machine that has the slice, by the name with which it joins.",
+        "kind": "The kind of a node's device; this machine's CPU without it.",
         "price": "What an hour of the slice costs, in any currency.",
         "spot": "Whether the provider may take the slice away at any time.",
+    },
+    "NodesSection": {
+        "token_env": "The variable with the token that the gateway and its nodes share.",
+        "host": "The address where nodes call; 0.0.0.0 for other machines.",
+        "port": "The port where nodes call; 0 picks a free one.",
+        "models": "ship: the gateway brings model files to nodes; shared: they have them already.",
     },
     "ServedSection": {
         **_NEEDS,

@@ -137,6 +137,7 @@ class GatewayFile(Section):
     logging: dict[str, object] = {}
     workers: dict[str, object] = {}
     auth: dict[str, object] | None = None
+    nodes: dict[str, object] | None = None
 
 
 class WorkersSection(Section):
@@ -270,7 +271,8 @@ class CacheSection(Section):
 
 
 class SliceSection(Section):
-    """An entry of `slices:`; without `price`, the price of `prices:` applies. `device`, `share`: of a GPU."""
+    """An entry of `slices:`; without `price`, the price of `prices:` applies. `device`, `share`: of a GPU;
+    `kind`: of a node's device."""
 
     name: Name
     device: DeviceText | None = None
@@ -281,16 +283,10 @@ class SliceSection(Section):
     threads: Annotated[int, Field(ge=1, le=1024)] = 1
     memory_mb: Megabytes | None = None
     python: Text | None = None
+    node: Name | None = None
+    kind: Name | None = None
     price: Price | None = None
     spot: bool = False
-
-
-class PriceSection(Section):
-    """An entry of `prices:`; `kind` is this machine's CPU where it is left out."""
-
-    kind: Name | None = None
-    on_demand: Price
-    spot: Price | None = None
 
 
 class ScalingSection(Section):

@@ -36,14 +36,15 @@ def text(file: Path) -> str:
 
 
 def cpu_slices(settings: Settings | None) -> tuple[SliceSpec, ...]:
-    """Return the slices that compute on cores."""
-    return tuple(each for each in settings.slices if each.device == "cpu") if settings else ()
+    """Return the slices that compute on cores of this machine."""
+    here = [each for each in settings.slices if not each.node] if settings else []
+    return tuple(each for each in here if each.device == "cpu")
 
 
 def gpu_slices(settings: Settings | None) -> tuple[SliceSpec, ...]:
     """Return the slices that need a GPU of this machine: not those on rehearsed devices."""
     asked = settings.slices if settings else ()
-    return tuple(each for each in asked if each.device != "cpu" and not each.rehearsed)
+    return tuple(each for each in asked if each.device != "cpu" and not (each.rehearsed or each.node))
 
 
 def asks_for_gpus(path: Path) -> bool:
@@ -54,7 +55,8 @@ def asks_for_gpus(path: Path) -> bool:
         return False
     asked, devices = document.at(("slices",)), document.at(("devices",))
     rehearsed = {each.get("name") for each in _mappings(devices) if each.get("rehearse") is True}
-    return any("device" in each and each["device"] not in rehearsed for each in _mappings(asked))
+    here = [each for each in _mappings(asked) if "node" not in each]
+    return any("device" in each and each["device"] not in rehearsed for each in here)
 
 
 def _mappings(entries: object) -> list[dict[str, object]]:

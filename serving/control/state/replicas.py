@@ -153,6 +153,8 @@ def why_absent(record: SliceRecord, replica: ReplicaRecord) -> str:
         return ""
     if replica.reason:
         return replica.reason
-    if record.reason and record.status in (WorkerStatus.WAITING, WorkerStatus.LOST):
+    if record.reason and record.status is WorkerStatus.LOST:
+        return f"{record.spec.domain} is lost: {record.reason}"
+    if record.reason and record.status is WorkerStatus.WAITING:
         return f"the worker of slice {record.spec.name} {record.reason}"
     return f"it waits for its first load on {replica.waits_for}" if replica.waits_for else ""

@@ -61,12 +61,9 @@ class Door:
         self._turned_away = 0
         self._lost: dict[str, str] = {}  # why nodes are not there
 
-    async def start(self) -> int:
-        """Listen, and return the port. Raises OSError or ssl.SSLError if that cannot be."""
-        spec, context = self._spec, None
-        if spec.cert is not None:
-            context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(spec.cert, spec.key)
+    async def start(self, context: ssl.SSLContext | None = None) -> int:
+        """Listen, and return the port. Raises OSError if that cannot be. `context`: None for no TLS."""
+        spec = self._spec
         self._server = await asyncio.start_server(
             self._call, spec.host, spec.port, limit=READ_BYTES, ssl=context
         )

@@ -55,7 +55,7 @@ async def admit(stream: NoteStream, key_of: Callable[[Greet], str]) -> Greet:
     try:
         proof = await stream.expect(Proof)
     except ProtocolError:
-        raise NotAdmittedError("has another token, or no patience") from None
+        raise NotAdmittedError("has another token") from None
     if not hmac.compare_digest(proof.proof, proof_of(key, CALLER, greet, nonce)):
         raise NotAdmittedError("has another token")
     stream.known = True

@@ -47,6 +47,7 @@ class ConditionPresent:
     that were dropped, as no reader took them in time. `auth`: None if no caller needs a key; `tls`: None if
     no port is encrypted. `rehearsed`: by slice, whether its answers are made up. `rates`: requests that
     were over a limit of their tenant, by tenant and limit. `sequences`: of the models that have some.
+    `nodes`: whether each is there.
     """
 
     ready: Mapping[str, bool] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class ConditionPresent:
     lines_dropped: int = 0
     auth: AuthPresent | None = None
     rehearsed: Mapping[str, bool] = field(default_factory=dict)
+    nodes: Mapping[str, bool] = field(default_factory=dict)
     tls: TlsPresent | None = None
     rates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     sequences: Mapping[str, SequenceStatus] = field(default_factory=dict)
@@ -79,14 +81,7 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     yield head(name, "gauge", "1 where a replica of the variant can take batches, 0 where none can.")
     for (model, variant), ready in present.variants.items():
         yield f'{name}{{model="{escape(model)}",variant="{escape(variant)}"}} {ready:d}\n'
-    name = "penstock_model_worker_deaths_total"
-    yield head(name, "counter", "Worker processes that died while they computed, loaded or measured it.")
-    for model, (died, _) in present.isolation.items():
-        yield f'{name}{{model="{escape(model)}"}} {died}\n'
-    name = "penstock_model_isolated"
-    yield head(name, "gauge", "1 where the model has worker processes of its own, 0 where it shares them.")
-    for model, (_, own) in present.isolation.items():
-        yield f'{name}{{model="{escape(model)}"}} {own:d}\n'
+    yield from _isolation(present.isolation)
     yield from _sequences(present.sequences)
     successful, in_force_s = present.reloaded
     name = "penstock_config_last_reload_successful"
@@ -110,12 +105,27 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     yield head(name, "counter", "Time that batches computed on the slice, from a run's start to its end.")
     yield "".join(f'{name}{{slice="{escape(each)}"}} {us / 1e6}\n' for each, us in busy_us.items())
     yield from _rehearsed(present)
+    if present.nodes:
+        name = "penstock_node_up"
+        yield head(name, "gauge", "1 where the node is there, 0 where it has not joined or is lost.")
+        yield "".join(f'{name}{{node="{escape(each)}"}} {up:d}\n' for each, up in present.nodes.items())
     if present.auth is not None:
         yield from _auth(present.auth)
     if present.rates:
         yield from _rates(present.rates)
     if present.tls is not None:
         yield from _tls(present.tls)
+
+
+def _isolation(models: Mapping[str, tuple[int, bool]]) -> Iterator[str]:
+    name = "penstock_model_worker_deaths_total"
+    yield head(name, "counter", "Worker processes that died while they computed, loaded or measured it.")
+    for model, (died, _) in models.items():
+        yield f'{name}{{model="{escape(model)}"}} {died}\n'
+    name = "penstock_model_isolated"
+    yield head(name, "gauge", "1 where the model has worker processes of its own, 0 where it shares them.")
+    for model, (_, own) in models.items():
+        yield f'{name}{{model="{escape(model)}"}} {own:d}\n'
 
 
 def _sequences(models: Mapping[str, SequenceStatus]) -> Iterator[str]:

@@ -74,6 +74,10 @@ def posed(settings: Settings, asked: AskedRates, reserve: float) -> PlacementTas
             f"{', '.join(other)}: another `python`; a plan does not know which model needs it; "
             "expected slices with the gateway's own"
         )
+    if far := [each.name for each in settings.slices if each.node]:
+        raise SimulateRequestError(
+            f"{', '.join(far)}: on a node; a plan is of this machine's devices and of those in `devices:`"
+        )
     devices, told, notes = _devices(settings)
     usable = pools(devices, told)
     found, premises = demands(settings, asked.by_model, usable, reserve)

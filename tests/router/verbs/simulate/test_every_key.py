@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from router.settings.door import tls
-from router.settings.machine import placement
+from router.settings.machine import nodes, placement, prices
 from router.settings.served import tenants
 from router.settings.values import schema
 from tests.router.verbs.simulate.conftest import GATEWAY, Simulate
@@ -30,7 +30,8 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "models.guards": schema.GuardSection,
     "devices": schema.DeviceSection,
     "devices.rehearse": schema.RehearseSection,
-    "prices": schema.PriceSection,
+    "prices": prices.PriceSection,
+    "nodes": nodes.NodesSection,
     "scaling": schema.ScalingSection,
     "placement": placement.PlacementSection,
     "mig": placement.MigSection,
@@ -79,7 +80,7 @@ def rows() -> dict[str, str]:
 
 
 def test_every_section_of_the_file_has_its_place_here() -> None:
-    modules = (schema, placement, tenants, tls)
+    modules = (schema, placement, tenants, tls, nodes, prices)
     there = [each for module in modules for each in vars(module).values()]
     sections = {each for each in there if isinstance(each, type) and issubclass(each, schema.Section)}
     assert sections - OF_A_MODEL - {schema.Section, schema.GatewayFile} == set(SECTIONS.values())

@@ -1,0 +1,44 @@
+"""The options of `penstock node`: light to import, as the command line reads them for every verb."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from router.commandline.key_env import CaOption
+
+TOKEN_ENV = "PENSTOCK_NODE_TOKEN"  # noqa: S105  the variable's name
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """One field an option; the texts are what --help says."""
+
+    join: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="The gateway's door for nodes; it prints where that is.")
+    ]
+    name: Annotated[
+        str | None, typer.Option(help="The node's name in `slices:`; this machine's name if not given.")
+    ] = None
+    token_env: Annotated[str, typer.Option(help="The environment variable with the token of `nodes:`.")] = (
+        TOKEN_ENV
+    )
+    cache: Annotated[
+        Path | None,
+        typer.Option(help="The folder of model files; penstock/ in the user's cache if not given."),
+    ] = None
+    cache_gb: Annotated[
+        float, typer.Option(help="What model files that are not in use may take there.", min=0.0)
+    ] = 50.0
+    leave_s: Annotated[
+        float, typer.Option(help="Seconds for the gateway to use others before this node ends.", min=0.0)
+    ] = 5.0
+    tls: Annotated[
+        bool, typer.Option("--tls", help="The gateway's ports are encrypted; --ca implies it.")
+    ] = False
+    ca: CaOption = ""
+    cert: Annotated[
+        Path | None,
+        typer.Option(help="File (PEM) with this node's certificate and key, if the gateway asks."),
+    ] = None

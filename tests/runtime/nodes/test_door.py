@@ -1,0 +1,206 @@
+"""Promises of the door and of far workers: who joins, what is lost with a node, and what is said of it."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from serving.runtime.nodes.dialing import call_as_node
+from serving.runtime.nodes.greeting import NotAdmittedError
+from serving.runtime.nodes.notes import Join
+from serving.runtime.nodes.session import NodeSession
+from serving.values.slice_specs import SliceSpec
+from serving.worker.frames.batches import BatchInput
+from tests.runtime.nodes.estate import TOKEN, Estate, about_here, estate, until
+from tests.runtime.recorder import Recorder, model_spec, write_model
+
+pytestmark = [pytest.mark.live, pytest.mark.slow]
+
+FAR = SliceSpec("s", (0,), node="n")
+DOMAIN = "n/cpu"
+
+
+@pytest.fixture
+def heard() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture
+async def place(heard: Recorder, tmp_path: Path) -> AsyncIterator[Estate]:
+    async with estate(heard, tmp_path) as made:
+        yield made
+
+
+async def ready(place: Estate, heard: Recorder) -> None:
+    """A node with a worker of FAR that is ready."""
+    place.node("n")
+    await place.joined("n")
+    await place.far.start(FAR)
+    await heard.hear("ready")
+
+
+async def test_the_slices_of_a_node_that_is_not_there_are_lost_until_it_joins(
+    place: Estate, heard: Recorder
+) -> None:
+    await place.far.start(FAR)
+    assert await heard.hear_lost() == "could not be started: node n has not joined"
+    assert place.devices.told == [("lost", DOMAIN, "node n has not joined")]
+    place.node("n")
+    await until(lambda: ("back", DOMAIN) in place.devices.told)
+    await place.far.start(FAR)
+    await heard.hear("ready")
+
+
+async def test_a_node_that_dies_takes_its_workers_along_and_comes_back(
+    place: Estate, heard: Recorder
+) -> None:
+    await ready(place, heard)
+    place.far.sessions["n"].abort("was cut off by a test")
+    assert await heard.hear_lost() == "was lost: node n was cut off by a test"
+    await until(lambda: ("lost", DOMAIN, "node n was cut off by a test") in place.devices.told)
+    await until(lambda: ("back", DOMAIN) in place.devices.told)  # the agent calls again
+    await place.far.start(FAR)
+    await heard.hear("ready")
+
+
+async def test_a_killed_worker_is_reported_by_its_node(place: Estate, heard: Recorder) -> None:
+    await ready(place, heard)
+    os.kill(heard.links[0].pid, signal.SIGKILL)
+    assert await heard.hear_lost() == "was killed by SIGKILL"
+
+
+async def test_a_node_that_answers_no_ping_is_lost(
+    place: Estate, heard: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("serving.runtime.nodes.session.PING_S", 0.02)
+    stream = await call_as_node(place.gateway, "n", TOKEN)
+    stream.send(about_here())
+    await place.joined("n")
+    await place.joined("n", there=False)
+    assert place.door.describe()[0].lost == "has not answered 3 pings"
+    stream.abort()
+
+
+async def test_what_a_model_prints_and_raises_on_a_node_is_in_the_gateways_log(
+    place: Estate, heard: Recorder, tmp_path: Path
+) -> None:
+    await ready(place, heard)
+    body = "print('hello', flush=True)\n        raise ValueError('no')"
+    model = model_spec(write_model(tmp_path / "m", body), {"X": "FP32"}, {"Y": "FP32"})
+    heard.links[0].load(1, model, "only")
+    await heard.hear("replica_failed")
+    await until(lambda: bool(place.log.printed_lines and place.log.raised_errors))
+    assert place.log.printed_lines[0][0] == "s"
+    assert place.log.printed_lines[0][3].endswith("hello")
+    assert "no" in place.log.raised_errors[0][1].sentence
+
+
+async def test_files_that_cannot_be_read_fail_the_load_alone(
+    place: Estate, heard: Recorder, tmp_path: Path
+) -> None:
+    await ready(place, heard)
+    good = model_spec(write_model(tmp_path / "m", "return {'Y': inputs['X']}"), {"X": "FP32"}, {"Y": "FP32"})
+    bad = replace(
+        good, code=tmp_path / "gone" / "x.py", variants=(replace(good.variants[0], artifact=tmp_path / "no"),)
+    )
+    link = heard.links[0]
+    link.load(1, bad, "only")
+    link.load(2, good, "only")
+    replica, message = await heard.hear("replica_failed")
+    assert replica == 1
+    assert "could not be brought to its node" in str(message)
+    assert (await heard.hear("loaded"))[0] == 2
+    link.run(1, 2, 1, [BatchInput("FP32", (1,), [bytes(4)])], ())
+    assert (await heard.hear_result()).batch_id == 1
+
+
+async def test_an_unload_overtakes_no_load(place: Estate, heard: Recorder, tmp_path: Path) -> None:
+    await ready(place, heard)
+    model = model_spec(write_model(tmp_path / "m", "return {'Y': inputs['X']}"), {"X": "FP32"}, {"Y": "FP32"})
+    link = heard.links[0]
+    link.load(1, model, "only")
+    link.unload(1)
+    link.load(2, model, "only")
+    assert await heard.hear("unloaded") == (1,)
+    assert (await heard.hear("loaded"))[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "join", "token", "why"),
+    [
+        ("n", about_here(), "another token", "the gateway has another token"),
+        ("n", replace(about_here(), release="0"), TOKEN, "has Penstock 0, and the gateway has 1"),
+        ("a\nb", about_here(), TOKEN, "has a name that cannot be printed"),
+    ],
+)
+async def test_a_node_that_may_not_join_is_told_why(
+    place: Estate, name: str, join: Join, token: str, why: str
+) -> None:
+    with pytest.raises(NotAdmittedError, match=why):
+        await run_alone(place, name, join, token)
+    assert not place.far.sessions
+
+
+async def run_alone(place: Estate, name: str, join: Join, token: str) -> None:
+    node = place.node(name, join, token)
+    place.nodes.clear()
+    await node.run()
+
+
+async def test_two_machines_of_one_name_do_not_turn_each_other_out(place: Estate) -> None:
+    place.node("n")
+    await place.joined("n")
+    session: NodeSession = place.far.sessions["n"]
+    with pytest.raises(NotAdmittedError, match="the name of a node that is here"):
+        await run_alone(place, "n", about_here(), TOKEN)
+    assert place.far.sessions["n"] is session
+
+
+@pytest.mark.parametrize(
+    ("spec", "join", "why"),
+    [
+        (replace(FAR, cores=(0, 7)), about_here(4), "node n has 4 cores, 0 to 3, and no core 7"),
+        (replace(FAR, kind="cpu-other"), about_here(), "states cpu-other: state `kind: "),
+        (FAR, replace(about_here(), kind="cpu-other"), "state `kind: cpu-other` in its entry of `slices:`"),
+        (replace(FAR, device="cuda:1", kind="gpu-x"), about_here(), "node n has no GPU, and no cuda:1"),
+    ],
+)
+async def test_a_slice_that_its_node_cannot_have_says_what_would_be_right(
+    place: Estate, heard: Recorder, spec: SliceSpec, join: Join, why: str
+) -> None:
+    place.node("n", join)
+    await place.joined("n")
+    await place.far.start(spec)
+    assert why in await heard.hear_lost()
+
+
+async def test_a_node_that_leaves_says_so_first(place: Estate, heard: Recorder) -> None:
+    await ready(place, heard)
+    await place.nodes["n"].stop()
+    assert ("leaving", DOMAIN, "node n is leaving") in place.devices.told
+    assert await heard.hear_lost() == "was lost: node n is leaving"
+
+
+async def test_a_gateway_that_is_not_there_is_called_again(
+    heard: Recorder, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with estate(heard, tmp_path) as place:
+        gateway = place.gateway
+        await place.door.close()
+        node = place.node("n")
+        await until(lambda: "it is called again" in caplog.text)
+        assert str(gateway) in caplog.text
+        await node.stop()
+
+
+async def test_clocks_are_compared(place: Estate, heard: Recorder) -> None:
+    """Both are the same clock here, so the difference is nothing but half a trip's unevenness."""
+    await ready(place, heard)
+    session = place.far.sessions["n"]
+    await until(lambda: session.trip_us > 0)
+    assert abs(session.ahead_us) <= session.trip_us
+    await asyncio.sleep(0)
