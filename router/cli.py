@@ -347,7 +347,7 @@ app.command("place", cls=Verb)(command(PlaceOptions, _place))
 def _node(asked: NodeOptions) -> int:
     """Lend this machine to a gateway on another: it calls there, and runs workers for it.
 
-    penstock node --join gateway.example:8004 --name box1
+    penstock node --join gateway.example:8005 --name box1
 
     Ctrl-C or SIGTERM says so to the gateway, and ends. Exit code 1: it may not join.
     """

@@ -84,7 +84,7 @@ def read_gateway(asked: NodeOptions) -> Gateway:
     """Return where to call. Raises NodeError if that is not said in the right form."""
     host, _, port = asked.join.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise NodeError(f"--join: expected HOST:PORT such as gateway.example:8004, got {asked.join!r}")
+        raise NodeError(f"--join: expected HOST:PORT such as gateway.example:8005, got {asked.join!r}")
     return Gateway(host.strip("[]"), int(port), _context(asked))
 
 

@@ -11,7 +11,7 @@ class NodesSpec:
     """
 
     host: str = "127.0.0.1"
-    port: int = 8004
+    port: int = 8005
     token: str = field(default="", repr=False)
     ship: bool = True
     names: tuple[str, ...] = ()

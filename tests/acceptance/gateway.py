@@ -43,10 +43,10 @@ class GatewayProcess:
             self.process = subprocess.Popen(
                 command, stdout=output, stderr=output, cwd=folder, env=environment
             )
-        self.rest = self._await(r"REST +http://(\S+)")
+        self.rest = self._await(r"REST +https?://(\S+)")
         self.grpc = self._await(r"gRPC +(\S+)")
-        self.admin = self._await(r"\badmin +(?:http://)?(\S+)")
-        self.metrics = self._await(r"metrics +(http://\S+)")
+        self.admin = self._await(r"\badmin +(?:https?://)?(\S+)")
+        self.metrics = self._await(r"metrics +(https?://\S+)")
 
     @classmethod
     def start(cls, config: Path, log: Path, module: str = "router.cli") -> "GatewayProcess":

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serving.runtime.nodes.greeting import call_at
-from serving.runtime.nodes.notes import NODE, WORKER
+from serving.runtime.nodes.notes import NODE, WORKER, Role
 from serving.runtime.nodes.stream import READ_BYTES, NoteStream, tune
 
 CALL_S: Final = 10.0
@@ -59,7 +59,7 @@ async def call_as_worker(gateway: Gateway, number: int, key: str) -> tuple[socke
     return sock, None
 
 
-async def _call(gateway: Gateway, role: str, name: str, key: str) -> NoteStream:
+async def _call(gateway: Gateway, role: Role, name: str, key: str) -> NoteStream:
     async with asyncio.timeout(CALL_S):
         reader, writer = await asyncio.open_connection(
             gateway.host, gateway.port, ssl=gateway.context, limit=READ_BYTES

@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from serving.runtime.nodes.notes import Admitted, Challenge, Greet, Proof, Refused
+from serving.runtime.nodes.notes import Admitted, Challenge, Greet, Proof, Refused, Role
 from serving.runtime.nodes.stream import NoteStream
 from serving.worker.frames.wire import ProtocolError
 
@@ -29,10 +29,10 @@ def proof_of(key: str, side: str, greet: Greet, door_nonce: str) -> str:
     return hmac.digest(key.encode(), said.encode(), "sha256").hex()
 
 
-async def call_at(stream: NoteStream, role: str, name: str, key: str) -> None:
+async def call_at(stream: NoteStream, role: Role, name: str, key: str) -> None:
     """Greet a door, and return once it has admitted this side. Raises NotAdmittedError, ProtocolError or
     OSError."""
-    greet = Greet(role, name, secrets.token_hex(NONCE_BYTES))  # type: ignore[arg-type]  # one of the two
+    greet = Greet(role, name, secrets.token_hex(NONCE_BYTES))
     stream.send(greet)
     challenge = await _next(stream, Challenge)
     if not hmac.compare_digest(challenge.proof, proof_of(key, DOOR, greet, challenge.nonce)):

@@ -104,7 +104,7 @@ class Node:
             await asyncio.sleep(self._settings.leave_s)
         self._stopped.set()
         if self._stream is not None:
-            self._stream.abort()
+            self._stream.writer.close()
 
     async def _wait(self, wait_s: float) -> float:
         """Wait, with some spread, so that the nodes of a gateway that comes back do not call at once."""

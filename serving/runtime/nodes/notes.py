@@ -14,14 +14,16 @@ from pydantic import Field, TypeAdapter, ValidationError
 from serving.values.slice_specs import SliceSpec, WorkersSpec
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError, pack_frame
 
-NODE, WORKER = "node", "worker"
+Role = Literal["node", "worker"]
+NODE: Final[Role] = "node"
+WORKER: Final[Role] = "worker"
 
 
 @dataclass(frozen=True, slots=True)
 class Greet:
     """The first note. `role`: NODE or WORKER; `name`: the node's, or the number of the worker's Start."""
 
-    role: Literal["node", "worker"]
+    role: Role
     name: str
     nonce: str
     what: Literal["greet"] = "greet"

@@ -46,7 +46,7 @@ class NoteStream:
         self.writer = writer
         self._reader = reader
         self._frames = FrameBuffer()
-        self._unread = 0
+        self._received = 0
 
     async def read(self) -> tuple[Note, memoryview] | None:
         """Return the next note and its payload, None at the end. The payload is void with the next call.
@@ -54,15 +54,15 @@ class NoteStream:
         Raises ProtocolError if the other side sends what no such side sends.
         """
         while (frame := self._frames.next()) is None:
-            if not self.known and self._unread > UNKNOWN_BYTES_MAX:
-                raise ProtocolError(f"sent more than {UNKNOWN_BYTES_MAX} bytes before it proved itself")
             space = self._frames.space()
             data = await self._reader.read(min(len(space), READ_BYTES))
             if not data:
                 return None
             space[: len(data)] = data
             self._frames.filled(len(data))
-            self._unread += len(data)
+            self._received += len(data)
+            if not self.known and self._received > UNKNOWN_BYTES_MAX:
+                raise ProtocolError(f"sent more than {UNKNOWN_BYTES_MAX} bytes before it proved itself")
         return unpack_note(frame), frame.payload
 
     async def expect(self, kind: type[_T]) -> _T:

@@ -1,6 +1,7 @@
 """A door, far workers and nodes in the test's own process; the workers on the nodes are real processes."""
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from serving.worker.frames.orders import Raised
 TOKEN = "not a secret"  # noqa: S105
 RELEASE = "1"
 HOST = "127.0.0.1"
-SPEC = NodesSpec(port=0, token=TOKEN)
+SPEC = NodesSpec(port=0, token=TOKEN, names=("n",))
 UNBOUND = WorkersSpec()
 
 
@@ -73,18 +74,22 @@ class Estate:
         self.nodes: dict[str, Node] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def open(self) -> None:
+    async def open(self, context: ssl.SSLContext | None) -> None:
         """Listen."""
-        self.gateway = Gateway(HOST, await self.door.start())
+        self.gateway = Gateway(HOST, await self.door.start(context))
 
     def node(self, name: str, join: Join | None = None, token: str = TOKEN, leave_s: float = 0.0) -> Node:
         """Begin a node; it calls at once."""
+        node = self.nodes[name] = self.made(name, join, token, leave_s)
+        self._tasks.append(asyncio.create_task(node.run()))
+        return node
+
+    def made(self, name: str, join: Join | None = None, token: str = TOKEN, leave_s: float = 0.0) -> Node:
+        """A node that has not begun."""
         settings = NodeSettings(
             name, token, join or about_here(), usable_cores(), self.folder / f"cache-{name}", 1 << 30, leave_s
         )
-        node = self.nodes[name] = Node(self.gateway, settings, PreparedShares)
-        self._tasks.append(asyncio.create_task(node.run()))
-        return node
+        return Node(self.gateway, settings, PreparedShares)
 
     async def joined(self, name: str, there: bool = True) -> None:
         """Until the node is there, or is not any more."""
@@ -112,10 +117,11 @@ async def estate(
     folder: Path,
     spec: NodesSpec = SPEC,
     workers: WorkersSpec = UNBOUND,
+    context: ssl.SSLContext | None = None,
 ) -> AsyncIterator[Estate]:
     """An open door without nodes."""
     made = Estate(events, folder, spec, workers)
-    await made.open()
+    await made.open(context)
     try:
         yield made
     finally:

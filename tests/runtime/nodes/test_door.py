@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from router.settings.door.certificates import make_context
 from serving.runtime.nodes.dialing import call_as_node
 from serving.runtime.nodes.greeting import NotAdmittedError
 from serving.runtime.nodes.notes import Join
 from serving.runtime.nodes.session import NodeSession
 from serving.values.slice_specs import SliceSpec
+from serving.values.specs import ModelSpec
 from serving.worker.frames.batches import BatchInput
+from tests.certificates import Authority
 from tests.runtime.nodes.estate import TOKEN, Estate, about_here, estate, until
 from tests.runtime.recorder import Recorder, model_spec, write_model
 
@@ -41,6 +44,11 @@ async def ready(place: Estate, heard: Recorder) -> None:
     await place.joined("n")
     await place.far.start(FAR)
     await heard.hear("ready")
+
+
+def echo(folder: Path) -> ModelSpec:
+    """A model that answers with what it was asked."""
+    return model_spec(write_model(folder / "m", "return {'Y': inputs['X']}"), {"X": "FP32"}, {"Y": "FP32"})
 
 
 async def test_the_slices_of_a_node_that_is_not_there_are_lost_until_it_joins(
@@ -103,7 +111,7 @@ async def test_files_that_cannot_be_read_fail_the_load_alone(
     place: Estate, heard: Recorder, tmp_path: Path
 ) -> None:
     await ready(place, heard)
-    good = model_spec(write_model(tmp_path / "m", "return {'Y': inputs['X']}"), {"X": "FP32"}, {"Y": "FP32"})
+    good = echo(tmp_path)
     bad = replace(
         good, code=tmp_path / "gone" / "x.py", variants=(replace(good.variants[0], artifact=tmp_path / "no"),)
     )
@@ -120,7 +128,7 @@ async def test_files_that_cannot_be_read_fail_the_load_alone(
 
 async def test_an_unload_overtakes_no_load(place: Estate, heard: Recorder, tmp_path: Path) -> None:
     await ready(place, heard)
-    model = model_spec(write_model(tmp_path / "m", "return {'Y': inputs['X']}"), {"X": "FP32"}, {"Y": "FP32"})
+    model = echo(tmp_path)
     link = heard.links[0]
     link.load(1, model, "only")
     link.unload(1)
@@ -146,9 +154,7 @@ async def test_a_node_that_may_not_join_is_told_why(
 
 
 async def run_alone(place: Estate, name: str, join: Join, token: str) -> None:
-    node = place.node(name, join, token)
-    place.nodes.clear()
-    await node.run()
+    await place.made(name, join, token).run()
 
 
 async def test_two_machines_of_one_name_do_not_turn_each_other_out(place: Estate) -> None:
@@ -181,7 +187,7 @@ async def test_a_slice_that_its_node_cannot_have_says_what_would_be_right(
 async def test_a_node_that_leaves_says_so_first(place: Estate, heard: Recorder) -> None:
     await ready(place, heard)
     await place.nodes["n"].stop()
-    assert ("leaving", DOMAIN, "node n is leaving") in place.devices.told
+    await until(lambda: ("leaving", DOMAIN, "node n is leaving") in place.devices.told)
     assert await heard.hear_lost() == "was lost: node n is leaving"
 
 
@@ -204,3 +210,22 @@ async def test_clocks_are_compared(place: Estate, heard: Recorder) -> None:
     await until(lambda: session.trip_us > 0)
     assert abs(session.ahead_us) <= session.trip_us
     await asyncio.sleep(0)
+
+
+async def test_batches_pass_an_encrypted_connection_and_end_with_it(heard: Recorder, tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "tls")
+    context = make_context(authority.tls(authority.sign("server").stem))
+    async with estate(heard, tmp_path, context=context) as place:
+        place.gateway = replace(place.gateway, context=authority.client())
+        await ready(place, heard)
+        model = model_spec(
+            write_model(tmp_path / "m", "return {'Y': inputs['X']}"), {"X": "FP32"}, {"Y": "FP32"}
+        )
+        link = heard.links[0]
+        link.load(1, model, "only")
+        await heard.hear("loaded")
+        link.run(1, 1, 2, [BatchInput("FP32", (1 << 18,), [bytes(2 << 20)])], ())
+        link.close()  # what it was sent it answers
+        result = await heard.hear_result()
+        assert bytes(result.outputs[0].rows(0, 2)) == bytes(2 << 20)
+        assert await heard.hear_lost() == "exited with 0"

@@ -125,10 +125,17 @@ def test_no_digest_leaves_the_cache(tmp_path: Path, digest: str) -> None:
 
 
 def test_a_killed_nodes_scraps_are_swept(tmp_path: Path) -> None:
+    written(tmp_path / "blobs" / ".part")
+    written(tmp_path / "parcels" / ".part" / "folder" / "a")
+    ModelCache(tmp_path)
+    assert not [*(tmp_path / "blobs").iterdir(), *(tmp_path / "parcels").iterdir()]
+
+
+def test_what_is_given_up_leaves_nothing(tmp_path: Path) -> None:
     cache = ModelCache(tmp_path)
     cache.take("0" * 64, b"a part", False)
     assert [*(tmp_path / "blobs").iterdir()]
-    ModelCache(tmp_path)
+    cache.give_up()
     assert not [*(tmp_path / "blobs").iterdir()]
 
 

@@ -75,4 +75,4 @@ def test_another_frame_is_no_note() -> None:
 
 def test_every_note_is_of_the_union() -> None:
     classes = {each for each in vars(notes).values() if isinstance(each, type) and hasattr(each, "what")}
-    assert classes == set(notes.Note.__args__)  # type: ignore[attr-defined]
+    assert classes == set(notes.Note.__args__)
