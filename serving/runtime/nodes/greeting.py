@@ -66,6 +66,8 @@ async def _next(stream: NoteStream, kind: type[_T]) -> _T:
     read = await stream.read()
     if read is not None and isinstance(read[0], Refused):
         raise NotAdmittedError(f"the gateway {read[0].reason}")
-    if read is None or not isinstance(read[0], kind):
-        raise ProtocolError("does not answer as a gateway's door for nodes")
+    if read is None:
+        raise ProtocolError("it closes the connection; is it TLS (--tls, --ca) that it expects?")
+    if not isinstance(read[0], kind):
+        raise ProtocolError("it does not answer as a gateway's door for nodes")
     return read[0]

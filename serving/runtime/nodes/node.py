@@ -145,7 +145,7 @@ async def _welcome(stream: NoteStream) -> Welcome:
     if read is not None and isinstance(read[0], Refused):
         raise NotAdmittedError(f"the gateway {read[0].reason}")
     if read is None or not isinstance(read[0], Welcome):
-        raise ProtocolError("does not answer as a gateway's door for nodes")
+        raise ProtocolError("it does not answer as a gateway's door for nodes")
     return read[0]
 
 
