@@ -1,11 +1,12 @@
-"""What a batch costs on its way to a worker and back: over the socket or through shared memory, by payload.
+"""What a batch costs to a worker and back: over the socket, through shared memory, or over TCP, by payload.
 
     python -m loadtests.core.ipc [--seconds 0.8]
 
 One batch in flight, gateway on core 0, worker on core 1. Two kinds of traffic: "in" (the payload goes to a
-model that reads all of it, 4 bytes a row come back) and "out" (the reverse). The two ways alternate, so that
-a disturbance of the machine meets both; every figure is the best of its rounds, the least disturbed one.
+model that reads all of it, 4 bytes a row come back) and "out" (the reverse). The ways alternate, so that a
+disturbance of the machine meets all; every figure is the best of its rounds, the least disturbed one.
 Microseconds a batch: round trip, and CPU of gateway and worker. `wire.INLINE_BYTES_MAX` comes from here.
+TCP is as to a worker on a node, whose agent is in this process.
 """
 
 import argparse
@@ -13,21 +14,36 @@ import asyncio
 import os
 import tempfile
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Final
 
 import uvloop
 
+from serving.profile.device import device_kind
+from serving.runtime.nodes.dialing import Gateway
+from serving.runtime.nodes.door import Door
+from serving.runtime.nodes.far import FarWorkers
+from serving.runtime.nodes.node import Node, NodeSettings
+from serving.runtime.nodes.notes import Join
+from serving.runtime.slicing.opening import PreparedShares
+from serving.runtime.workers.contract import Workers
 from serving.runtime.workers.link import Link
+from serving.runtime.workers.model_log import ModelLog
 from serving.runtime.workers.supervisor import Supervisor
-from serving.values.slice_specs import SliceSpec
+from serving.values.nodes import NodesSpec
+from serving.values.slice_specs import SliceSpec, WorkersSpec
 from serving.values.specs import ModelSpec, TensorSpec, VariantSpec
 from serving.worker.frames.batches import BatchInput, BatchResult
 from serving.worker.frames.orders import Loaded, MeasuredBatches
 
 ROWS = 32
-PAYLOADS = tuple(1 << exponent for exponent in range(12, 24))
+PAYLOADS = (*(1 << exponent for exponent in range(12, 23)), 8 * 3 * 224 * 224 * 4)  # the last: 8 pictures
 ROUNDS = 8
 ALWAYS_INLINE = 1 << 31
+WAYS = ("socket", "shared", "TCP")
+TOKEN: Final = "of this run alone"  # noqa: S105
 
 MODEL = """
 import numpy as np
@@ -96,6 +112,12 @@ class Traffic:
 
     def measured(self, link: Link, found: MeasuredBatches) -> None: ...
 
+    def device_leaving(self, domain: str, reason: str) -> None: ...
+
+    def device_lost(self, domain: str, reason: str) -> None: ...
+
+    def device_back(self, domain: str) -> None: ...
+
     def worker_lost(self, _link: Link, reason: str) -> None:
         if not self.ready.done():
             self.ready.set_exception(RuntimeError(reason))
@@ -119,29 +141,59 @@ async def measure(traffic: Traffic, link: Link, payload: int, way: str, seconds:
     return trip_us / count, (cpu_us(os.getpid()) - ours) / count, (cpu_us(link.pid) - theirs) / count
 
 
-async def sweep(folder: Path, seconds: float) -> None:
-    """Print the table; the model's code is in `folder`."""
-    traffic = Traffic()
-    supervisor = Supervisor(traffic)
-    await supervisor.start(SliceSpec("ipc", (1,)))
+async def loaded(workers: Workers, traffic: Traffic, spec: SliceSpec, folder: Path) -> Link:
+    """Return the link of a worker that has the model."""
+    await workers.start(spec)
     link = await traffic.ready
     inputs, outputs = (TensorSpec("X", "FP32", (-1, -1)),), (TensorSpec("Y", "FP32", (-1, -1)),)
     variants = (VariantSpec("only", None),)
     link.load(1, ModelSpec("ipc", folder, inputs, outputs, variants, "only", 0, ROWS), "only")
     await traffic.loaded
-    print("| way | KiB | socket: trip | gateway + worker | shared: trip | gateway + worker |")
-    print("|---|---|---|---|---|---|")
-    for way in ("in", "out"):
-        for payload in PAYLOADS:
-            rounds: dict[int, list[tuple[float, ...]]] = {ALWAYS_INLINE: [], 0: []}
-            for _ in range(ROUNDS):
-                for inline_bytes_max, found in rounds.items():
-                    link.inline_bytes_max = inline_bytes_max
-                    found.append(await measure(traffic, link, payload, way, seconds / ROUNDS))
-            cells = [[min(column) for column in zip(*found, strict=True)] for found in rounds.values()]
-            shown = " | ".join(f"{trip:.0f} | {ours:.0f} + {theirs:.0f}" for trip, ours, theirs in cells)
-            print(f"| {way} | {payload >> 10} | {shown} |", flush=True)
-    await supervisor.stop()
+    return link
+
+
+@asynccontextmanager
+async def far_workers(traffic: Traffic, folder: Path) -> AsyncIterator[FarWorkers]:
+    """Yield the workers of a node that has joined. Its agent is in this process."""
+    log, spec = ModelLog(), NodesSpec(port=0, token=TOKEN)
+    far = FarWorkers(traffic, traffic, log)
+    door = Door(spec, far, WorkersSpec(), log, TOKEN)
+    join = Join(device_kind(SliceSpec("", ())), 2, 0, {}, TOKEN)
+    settings = NodeSettings("ipc", TOKEN, join, (0, 1), folder / "cache", 1 << 30, 0.0)
+    node = Node(Gateway(spec.host, await door.start()), settings, PreparedShares)
+    running = asyncio.create_task(node.run())
+    while "ipc" not in far.sessions:  # noqa: ASYNC110  once
+        await asyncio.sleep(0.01)
+    try:
+        yield far
+    finally:
+        await far.stop()
+        await node.stop()
+        await running
+        await door.close()
+
+
+async def sweep(folder: Path, seconds: float) -> None:
+    """Print the table; the model's code is in `folder`."""
+    near, distant = Traffic(), Traffic()
+    supervisor = Supervisor(near)
+    async with far_workers(distant, folder.parent) as far:
+        link = await loaded(supervisor, near, SliceSpec("ipc", (1,)), folder)
+        tcp = await loaded(far, distant, SliceSpec("far", (1,), node="ipc"), folder)
+        heads = (f"{each}: trip | gateway + worker" for each in WAYS)
+        print(f"| way | KiB | {' | '.join(heads)} |\n" + "|---" * (2 + 2 * len(WAYS)) + "|")
+        for way in ("in", "out"):
+            for payload in PAYLOADS:
+                rounds: dict[str, list[tuple[float, ...]]] = {each: [] for each in WAYS}
+                for _ in range(ROUNDS):
+                    for name, found in rounds.items():
+                        link.inline_bytes_max = 0 if name == "shared" else ALWAYS_INLINE
+                        asked = (distant, tcp) if name == "TCP" else (near, link)
+                        found.append(await measure(*asked, payload, way, seconds / ROUNDS))
+                cells = [[min(column) for column in zip(*found, strict=True)] for found in rounds.values()]
+                shown = " | ".join(f"{trip:.0f} | {ours:.0f} + {theirs:.0f}" for trip, ours, theirs in cells)
+                print(f"| {way} | {payload >> 10} | {shown} |", flush=True)
+        await supervisor.stop()
 
 
 if __name__ == "__main__":
@@ -150,5 +202,7 @@ if __name__ == "__main__":
     asked = parser.parse_args()
     os.sched_setaffinity(0, {0})
     with tempfile.TemporaryDirectory() as made:
-        Path(made, "model.py").write_text(MODEL)
-        uvloop.run(sweep(Path(made), asked.seconds))
+        folder = Path(made, "model")
+        folder.mkdir()
+        (folder / "model.py").write_text(MODEL)
+        uvloop.run(sweep(folder, asked.seconds))

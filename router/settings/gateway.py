@@ -132,10 +132,9 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     file = findings.parse(GatewayFile)
     if not isinstance(findings.document.value, dict):
         findings.stop_if_any()
-    server, limits = _read_server(findings), _read_limits(findings)
+    server, limits, prices = _read_server(findings), _read_limits(findings), read_prices(findings)
     admin = _read_door(findings, server)
     _look_at_messages(findings, limits, server.grpc)
-    prices = read_prices(findings)
     devices = findings.devices = read_devices(findings, prices)
     slices = read_slices(findings, usable_cores(), prices)
     check_kinds(findings, prices, devices, slices)
@@ -147,8 +146,8 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     scaling, placement = read_scaling(findings), read_placement(findings)
     models = _read_models(findings, tiers, slices, scaling)
     check_domains(findings, models, devices)
-    path = Path(os.path.abspath(path))
-    check_rehearsed(findings, models, slices, path.parent / profiles.folder)
+    folder = Path(os.path.abspath(path)).parent / profiles.folder
+    check_rehearsed(findings, models, slices, folder)
     if file is None or findings.problems:
         raise SettingsError(findings.problems, findings.warnings)
     settings = Settings(
@@ -156,9 +155,9 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
         limits,
         slices,
         models=tuple(with_headers(bounded(each, limits), server.forward_headers) for each in models if each),
-        profiles=path.parent / profiles.folder,
+        profiles=folder,
         remeasure=profiles.remeasure,
-        path=path,
+        path=Path(os.path.abspath(path)),
         tenants=tenants,
         tiers=tiers,
         recording=recording,

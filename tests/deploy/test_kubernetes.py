@@ -7,6 +7,7 @@ Nothing here talks to a cluster: there is none where these tests run.
 import re
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.commandline.node_options import NodeOptions
 from router.observing.telemetry import Present, ScalePresent, Telemetry
 from router.settings import ServerSettings, Settings, SettingsError, load_settings
 from serving.policy.scaling.baselines.hpa import is_near
@@ -42,6 +44,7 @@ CONFIG, CLAIM, DEPLOYMENT, SERVICE = documents("deployment")
 (KEDA,) = documents("keda")
 (SCRAPED,) = documents("prometheus")
 (ADAPTER,) = documents("prometheus-adapter")
+NODE_DOOR, NODE_NAMES, NODE_SET = documents("nodes")
 POD = DEPLOYMENT["spec"]["template"]
 (CONTAINER,) = POD["spec"]["containers"]
 (TRIGGER,) = KEDA["spec"]["triggers"]
@@ -64,7 +67,7 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "document",
-    [CONFIG, CLAIM, DEPLOYMENT, SERVICE, HPA, SCRAPED, ADAPTER],
+    [CONFIG, CLAIM, DEPLOYMENT, SERVICE, HPA, SCRAPED, ADAPTER, NODE_DOOR, NODE_NAMES, NODE_SET],
     ids=lambda each: str(each["kind"]),
 )
 def test_the_manifests_are_valid_by_the_schemas_of_kubernetes(document: dict[str, Any]) -> None:
@@ -105,6 +108,30 @@ def test_the_scaled_object_has_the_keys_and_types_that_keda_documents() -> None:
     assert all(type(value) is str for value in TRIGGER["metadata"].values())
     behavior = spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"]
     assert behavior["scaleDown"] == {"stabilizationWindowSeconds": 300}
+
+
+def test_the_nodes_of_the_set_are_those_of_the_settings_that_its_comment_states(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_NODE_TOKEN", "0123456789abcdef")
+    text = (FOLDER / "nodes.yaml").read_text("utf-8")
+    stated = "\n".join(re.findall(r"^#   (.+)$", text, re.MULTILINE))
+    path = tmp_path / "penstock.yaml"
+    path.write_text(f"{stated}\nmodels: [{{path: {ROOT}/models/digits}}]\n")
+    nodes = load_settings(path).nodes
+    assert nodes is not None
+    name, count = NODE_SET["metadata"]["name"], NODE_SET["spec"]["replicas"]
+    assert list(nodes.names) == [f"{name}-{number}" for number in range(count)]
+    assert NODE_DOOR["spec"]["ports"][0]["port"] == nodes.port
+    assert NODE_DOOR["spec"]["selector"] == SERVICE["spec"]["selector"]
+    assert NODE_NAMES["spec"]["selector"] == NODE_SET["spec"]["selector"]["matchLabels"]
+    assert NODE_NAMES["metadata"]["name"] == NODE_SET["spec"]["serviceName"]
+    (container,) = NODE_SET["spec"]["template"]["spec"]["containers"]
+    assert f"{NODE_DOOR['metadata']['name']}:{nodes.port}" in container["args"]
+    options = {each for each in container["args"] if each.startswith("--")}
+    known = {f"--{each.name.replace('_', '-')}" for each in fields(NodeOptions)}
+    assert options <= known
+    assert {each["name"] for each in container["env"]} == {"NODE", "PENSTOCK_NODE_TOKEN"}
 
 
 def test_everything_means_the_same_pods() -> None:

@@ -20,7 +20,7 @@ from router.observing.telemetry import (
 from router.observing.telemetry.families.condition import TlsPresent
 from serving.policy.device_health import GpuReading
 from serving.policy.estimates.freshness import BATCHES, Judgement, ProfileWatch
-from serving.ports import Call
+from serving.ports import Call, Reply
 from serving.runtime.observer import RowAnswer
 from serving.values.vocabulary import COMPLETED, OVERLOAD
 from tests.builders import model_spec, served
@@ -50,14 +50,20 @@ def documented() -> dict[str, Metric]:
     return found
 
 
+def voted() -> Reply:
+    """An answer of several variants."""
+    answer = reply()
+    answer.accuracy, answer.downgrade, answer.votes, answer.confidence = 0.9, "load", "1/2", 0.5
+    return answer
+
+
 def everything() -> Telemetry:
     """A gateway that has a sample of each metric."""
     telemetry = Telemetry([served(model_spec("a"))], slices=["cpu0"])
     telemetry.parsed("a", 30)
     run(telemetry, "a", "x", 3)
     end(telemetry, request("a"), OVERLOAD)
-    answer = reply()
-    answer.accuracy, answer.downgrade, answer.votes, answer.confidence = 0.9, "load", "1/2", 0.5
+    answer = voted()
     telemetry.request_done(request("a"), answer, 1_000, True)
     telemetry.selected(Call(served(model_spec("a")), (), 1), answer, 1_000)
     telemetry.cache_asked("a", "hit", 3)
@@ -95,6 +101,7 @@ def everything() -> Telemetry:
             sequences={"a": SEQUENCES},
             auth=AuthPresent(1, True, {"missing": 1}),
             rehearsed={"s": False},
+            nodes={"n": True},
             tls=TlsPresent({"done": 1}, 0, 1e9, True),
             rates={"gold": {"rows": 1}},
         ),

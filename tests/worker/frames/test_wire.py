@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from serving.worker.frames.wire import (
     BUFFER_BYTES,
     HEADER,
+    KEPT_BYTES,
     MAGIC,
     META_BYTES_MAX,
     PAYLOAD_BYTES_MAX,
@@ -86,7 +87,7 @@ def test_a_header_that_no_peer_sends_is_an_error(
 
 
 @pytest.mark.parametrize("excess", [-HEADER.size, -1, 0, 1, BUFFER_BYTES])
-def test_frames_around_and_above_the_buffer_size_pass_and_the_buffer_shrinks_back(excess: int) -> None:
+def test_frames_around_and_above_the_buffer_size_pass(excess: int) -> None:
     payload = bytes(range(256)) * ((BUFFER_BYTES + excess) // 256 + 1)
     payload = payload[: BUFFER_BYTES + excess]
     stream = (pack_frame(FrameKind.RUN, b"m", len(payload)) + payload) * 2 + pack_frame(
@@ -98,7 +99,15 @@ def test_frames_around_and_above_the_buffer_size_pass_and_the_buffer_shrinks_bac
         (FrameKind.HELLO, 0)
     ]
     assert got[0][2] == got[1][2] == payload
-    assert len(buffer.space()) == BUFFER_BYTES
+
+
+@pytest.mark.parametrize("large", [KEPT_BYTES // 2, KEPT_BYTES + 1])
+def test_a_grown_buffer_is_kept_up_to_a_bound(large: int) -> None:
+    buffer = FrameBuffer()
+    frame = pack_frame(FrameKind.RUN, b"m", large) + bytes(large)
+    assert len(received(buffer, cut(frame, [1 << 20] * 9))) == 1
+    kept = len(buffer.space())
+    assert kept == BUFFER_BYTES if large > KEPT_BYTES else large < kept <= KEPT_BYTES
 
 
 def test_a_claim_takes_no_more_memory_than_twice_what_came() -> None:
