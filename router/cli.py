@@ -349,8 +349,14 @@ def _node(asked: NodeOptions) -> int:
 
     penstock node --join gateway.example:8005 --name box1
 
+    penstock node --join gateway.example:8005 --ray auto
+
     Ctrl-C or SIGTERM says so to the gateway, and ends. Exit code 1: it may not join.
     """
+    if asked.ray is not None:
+        from router.startup.ray_nodes import serve_on_ray
+
+        return serve_on_ray(asked)
     from router.startup.node import serve_node
 
     return serve_node(asked)

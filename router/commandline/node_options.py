@@ -34,6 +34,17 @@ class NodeOptions:
     leave_s: Annotated[
         float, typer.Option(help="Seconds for the gateway to use others before this node ends.", min=0.0)
     ] = 5.0
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Keep an agent on each node of this Ray cluster, such as auto."),
+    ] = None
+    ray_cpus: Annotated[
+        float, typer.Option(help="What each agent takes of its node's CPUs, as Ray counts.", min=0.0)
+    ] = 0.0
+    ray_gpus: Annotated[
+        float, typer.Option(help="What each agent takes of its node's GPUs; it sees these alone.", min=0.0)
+    ] = 0.0
+    follow: Annotated[bool, typer.Option("--follow", hidden=True)] = False
     tls: Annotated[
         bool, typer.Option("--tls", help="The gateway's ports are encrypted; --ca implies it.")
     ] = False

@@ -25,6 +25,7 @@ from serving.runtime.slicing.choice import visible_devices
 from serving.runtime.slicing.inventory import take_inventory
 from serving.runtime.slicing.opening import DeviceShares
 from serving.values.slice_specs import SliceSpec
+from serving.worker.process.confined import follow
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,8 @@ class NodeError(Exception):
 
 def serve_node(asked: NodeOptions) -> int:
     """Join the gateway, and run workers for it until a signal; returns the exit code."""
+    if asked.follow:
+        follow(os.getppid(), signal.SIGTERM)
     with logging_to_output(LogSettings()), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
             return runner.run(_serve(asked))

@@ -11,6 +11,7 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
     {
         SOLVER: "plan",
         "onnxruntime": "onnx",
+        "ray": "ray",
         "openvino": "openvino",
         "sklearn": "sklearn",
         "torch": "torch",

@@ -229,3 +229,35 @@ async def test_batches_pass_an_encrypted_connection_and_end_with_it(heard: Recor
         result = await heard.hear_result()
         assert bytes(result.outputs[0].rows(0, 2)) == bytes(2 << 20)
         assert await heard.hear_lost() == "exited with 0"
+
+
+async def test_strangers_are_few_and_have_little_time(
+    place: Estate, heard: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("serving.runtime.nodes.door.STRANGERS_MAX", 2)
+    monkeypatch.setattr("serving.runtime.nodes.door.GREET_S", 0.3)
+    await ready(place, heard)
+    silent = [await asyncio.open_connection(place.gateway.host, place.gateway.port) for _ in range(3)]
+    assert await silent[2][0].read() == b""  # at once
+    assert "came while too many others had not proved themselves" in caplog.text
+    for reader, writer in silent:  # the others after their time
+        assert b"GET" not in await reader.read()
+        writer.close()
+    assert "n" in place.far.sessions
+    assert heard.events.empty()
+
+
+async def test_garbage_at_the_door_harms_nothing(place: Estate, heard: Recorder) -> None:
+    await ready(place, heard)
+    reader, writer = await asyncio.open_connection(place.gateway.host, place.gateway.port)
+    writer.write(b"GET / HTTP/1.1\r\nhost: here\r\n\r\n" * 400)
+    assert b"does not admit it" in await reader.read()
+    writer.close()
+    assert "n" in place.far.sessions
+
+
+async def test_a_workers_key_opens_one_connection(place: Estate, heard: Recorder) -> None:
+    await ready(place, heard)
+    assert place.far.key_of("1") == ""  # it has called
+    assert place.far.key_of("2") == ""
+    assert place.far.key_of("x") == ""
