@@ -63,7 +63,8 @@ def _read_token(findings: Findings, name: str) -> str:
     token = os.environ.get(name, "")
     if len(token) < TOKEN_CHARS_MIN:
         got = f"{len(token)} characters as" if token else "no"
-        expected = f"{TOKEN_CHARS_MIN} or more there, as `openssl rand -hex 16` prints, the same on all nodes"
+        wanted = f"a token of {TOKEN_CHARS_MIN} characters or more"
+        expected = f"{wanted} there, as `openssl rand -hex 16` prints, the same on all nodes"
         stated = findings.document.at((*LOC, "token_env")) is not None
         at = (*LOC, "token_env") if stated else LOC
         findings.add(at, f"the environment has {got} {shown(name)}; expected {expected}")

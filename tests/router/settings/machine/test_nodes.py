@@ -102,7 +102,8 @@ def test_prices_are_of_the_nodes_kind(home: Path) -> None:
         ("nodes: {port: 8000}\n", "2:15: nodes.port", "the port of another door; got 8000, "
          "expected a port of its own"),
         ("nodes: {token_env: NOWHERE}\n", "2:20: nodes.token_env", "the environment has no 'NOWHERE'; "
-         "expected 16 or more there, as `openssl rand -hex 16` prints, the same on all nodes"),
+         "expected a token of 16 characters or more there, as `openssl rand -hex 16` prints, the same on all "
+         "nodes"),
         ("nodes: {}\nslices: [{name: a, node: x, device: gpu-0, kind: gpu-y}]\n", "3:37: slices[0].device",
          "no GPU of a node; got 'gpu-0', expected one GPU as the node counts them, such as cuda:0"),
         ("nodes: {}\nslices: [{name: a, node: x, device: 'cuda:0'}]\n", "3:10: slices[0].kind",
