@@ -22,6 +22,7 @@ from serving.cache.entries import KeptAnswer
 from serving.cache.soundness import fault_of
 from serving.cache.values import decode, seal_of
 from serving.ports import Call, Reply
+from serving.runtime.nodes.notes import NOTE_NAMES, unpack_note
 from serving.runtime.workers.link import Link
 from serving.values.tensor import DATATYPES, ITEM_BYTES
 from serving.values.vocabulary import COMPLETED
@@ -140,6 +141,15 @@ UNPACK: Final[Mapping[FrameKind, Callable[[Any], object]]] = {
 
 def play_orders(data: bytes) -> bool:
     """Return a gateway's stream, as a worker reads it."""
+    return _read(data, UNPACK)
+
+
+def play_notes(data: bytes) -> bool:
+    """Return what a gateway and a node say to each other, as the other reads it."""
+    return _read(data, {FrameKind.NOTE: unpack_note})
+
+
+def _read(data: bytes, unpackers: Mapping[FrameKind, Callable[[Any], object]]) -> bool:
     frames = FrameBuffer()
     rest = memoryview(data)
     try:
@@ -150,7 +160,7 @@ def play_orders(data: bytes) -> bool:
             frames.filled(count)
             rest = rest[count:]
             while (frame := frames.next()) is not None:
-                unpack = UNPACK.get(frame.kind)
+                unpack = unpackers.get(frame.kind)
                 if unpack is None:
                     return False
                 unpack(frame)
@@ -193,9 +203,13 @@ def _sign(data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def worker_target() -> Iterator[Target]:
-    loop = asyncio.new_event_loop()
-    yield Target("worker", lambda data: loop.run_until_complete(_hear(data)), FRAME_WORDS)
-    loop.close()
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        yield Target("worker", lambda data: loop.run_until_complete(_hear(data)), FRAME_WORDS)
+
+
+@contextlib.contextmanager
+def notes_target() -> Iterator[Target]:
+    yield Target("notes", play_notes, (*FRAME_WORDS, *(f'"{each}"'.encode() for each in NOTE_NAMES)))
 
 
 @contextlib.contextmanager

@@ -27,7 +27,19 @@ from serving.cache.values import encode
 from serving.profile.curve import Origin, Point, Profile
 from serving.profile.files import document
 from serving.profile.profiles import ProfileSet
-from serving.values.slice_specs import Share
+from serving.runtime.nodes.notes import (
+    Chunk,
+    Ended,
+    Greet,
+    Join,
+    Offer,
+    ParcelFile,
+    Pong,
+    Proof,
+    Start,
+    pack_note,
+)
+from serving.values.slice_specs import Share, SliceSpec
 from serving.values.tensor import Tensor
 from serving.worker.frames.batches import (
     LAST,
@@ -66,8 +78,8 @@ def main() -> None:
     """Write them; files by other names stay as they are."""
     made = {
         "http": _http, "rest": _rest, "json": _json, "protobuf": _protobuf, "compression": _compression,
-        "redis": _redis, "worker": _worker, "orders": _orders, "profile": _profile, "placement": _placement,
-        "capacities": _capacities, "recording": _recording, "h2": _h2,
+        "redis": _redis, "worker": _worker, "orders": _orders, "notes": _notes, "profile": _profile,
+        "placement": _placement, "capacities": _capacities, "recording": _recording, "h2": _h2,
     }  # fmt: skip
     for target, seeds in made.items():
         (CORPUS / target).mkdir(parents=True, exist_ok=True)
@@ -260,6 +272,18 @@ def _orders() -> Seeds:
     yield "good-leave", load + pack_load(decoupled) + run + pack_leave(7, 1) + pack_leave(6, 0)
     yield "good-measure", load + pack_measure(MeasureOrder(1, 8, 0, 10, 5000, 2)) + pack_unload(1)
     yield "bad-hello", pack_hello(False, {})
+
+
+def _notes() -> Seeds:
+    join = pack_note(Join("cpu-x", 8, 1 << 34, {"cuda:0": "gpu-x"}, "1"))
+    files = (ParcelFile("folder", "model.py", 4, "ab" * 32),)
+    start = pack_note(Start(3, "key", SliceSpec("s", (0, 1), device="cuda:0", part=Share("mps", 30.0))))
+    yield "good-node", join + pack_note(Pong(1, 5)) + pack_note(Ended(3, "exited with 0"))
+    offer = pack_note(Offer("cd" * 32, files)) + pack_note(Chunk("ab" * 32, True), 4) + b"code"
+    yield "good-gateway", start + offer
+    yield "good-greeting", pack_note(Greet("node", "box", "00")) + pack_note(Proof("11"))
+    yield "bad-frame", join + pack_hello(False, {})
+    yield "bad-note", join.replace(b'"cores"', b'"doors"')
 
 
 def _profile() -> Seeds:

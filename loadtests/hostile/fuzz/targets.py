@@ -16,6 +16,7 @@ IN_PROCESS: Final[Mapping[str, tuple[float, Callable[[], AbstractContextManager[
     "redis": (8, frames.redis_target),
     "worker": (8, frames.worker_target),
     "orders": (4, frames.orders_target),
+    "notes": (4, frames.notes_target),
     "settings": (0.2, files.settings_target),
     "model": (0.4, files.model_target),
     "placement": (1, files.placement_target),

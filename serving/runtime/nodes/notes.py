@@ -7,7 +7,7 @@ gateway -> node    Welcome, Ping, Start, End, Release, Check, Offer, Chunk (with
 """
 
 from dataclasses import dataclass
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -221,6 +221,8 @@ Note = (
     | Check | Ended | Printed | Offer | Want | Chunk | Stored | Leaving
 )  # fmt: skip
 
+NOTE_NAMES: Final = tuple(each.__name__.lower() for each in get_args(Note))
+"""What `what` may be."""
 _NOTES: Final[TypeAdapter[Note]] = TypeAdapter(Annotated[Note, Field(discriminator="what")])
 
 
