@@ -139,7 +139,8 @@ class Door:
             return
         if refusal := self._refusal(greet.name, join):
             logger.warning("node %s at %s is not admitted: it %s", greet.name, address, refusal)
-            stream.send(Refused(f"does not admit it: it {refusal}"))
+            # A machine that crashed may call again before the door knows that it was lost.
+            stream.send(Refused(f"does not admit it: it {refusal}", again=greet.name in self._far.sessions))
             stream.writer.close()
             return
         await self._serve(NodeSession(greet.name, join, stream, address, self._log))

@@ -20,7 +20,11 @@ DOOR, CALLER = "door", "caller"
 
 
 class NotAdmittedError(Exception):
-    """The other side was not admitted, or does not admit; the text says why."""
+    """The other side was not admitted, or does not admit; the text says why. `again`: it may later."""
+
+    def __init__(self, reason: str, again: bool = False) -> None:
+        super().__init__(reason)
+        self.again = again
 
 
 def proof_of(key: str, side: str, greet: Greet, door_nonce: str) -> str:
@@ -34,11 +38,11 @@ async def call_at(stream: NoteStream, role: Role, name: str, key: str) -> None:
     OSError."""
     greet = Greet(role, name, secrets.token_hex(NONCE_BYTES))
     stream.send(greet)
-    challenge = await _next(stream, Challenge)
+    challenge = await hear(stream, Challenge)
     if not hmac.compare_digest(challenge.proof, proof_of(key, DOOR, greet, challenge.nonce)):
         raise NotAdmittedError("the gateway has another token")
     stream.send(Proof(proof_of(key, CALLER, greet, challenge.nonce)))
-    await _next(stream, Admitted)
+    await hear(stream, Admitted)
     stream.known = True
 
 
@@ -62,10 +66,12 @@ async def admit(stream: NoteStream, key_of: Callable[[Greet], str]) -> Greet:
     return greet
 
 
-async def _next(stream: NoteStream, kind: type[_T]) -> _T:
+async def hear(stream: NoteStream, kind: type[_T]) -> _T:
+    """Return the door's next note, which has to be of this kind. Raises NotAdmittedError if the door refuses,
+    and ProtocolError."""
     read = await stream.read()
     if read is not None and isinstance(read[0], Refused):
-        raise NotAdmittedError(f"the gateway {read[0].reason}")
+        raise NotAdmittedError(f"the gateway {read[0].reason}", read[0].again)
     if read is None:
         raise ProtocolError("it closes the connection; is it TLS (--tls, --ca) that it expects?")
     if not isinstance(read[0], kind):

@@ -15,7 +15,7 @@ from typing import Final
 
 from serving.runtime.clocks.clock import now_us
 from serving.runtime.nodes.dialing import Gateway, Relay, call_as_node, call_as_worker
-from serving.runtime.nodes.greeting import NotAdmittedError
+from serving.runtime.nodes.greeting import NotAdmittedError, hear
 from serving.runtime.nodes.model_cache import ModelCache, ParcelError
 from serving.runtime.nodes.notes import (
     Check,
@@ -29,7 +29,6 @@ from serving.runtime.nodes.notes import (
     Ping,
     Pong,
     Printed,
-    Refused,
     Release,
     Start,
     Stored,
@@ -83,7 +82,7 @@ class Node:
 
     async def run(self) -> None:
         """Serve gateways, one after the other, until `stop`. Raises NotAdmittedError if the first call is
-        refused."""
+        refused for good."""
         wait_s, joined = FIRST_WAIT_S, False
         while not self._stopped.is_set():
             try:
@@ -91,7 +90,7 @@ class Node:
                 joined = await self._serve(stream) or joined
                 wait_s = FIRST_WAIT_S
             except (OSError, ProtocolError, NotAdmittedError) as error:
-                if isinstance(error, NotAdmittedError) and not joined:
+                if isinstance(error, NotAdmittedError) and not (joined or error.again):
                     raise
                 if not self._stopped.is_set():
                     logger.warning("%s: %s; it is called again", self._gateway, error or type(error).__name__)
@@ -120,7 +119,7 @@ class Node:
         stream.send(self._settings.join)
         try:
             async with asyncio.timeout(SILENCE_S):
-                welcome = await _welcome(stream)
+                welcome = await hear(stream, Welcome)
         except BaseException:
             stream.abort()
             raise
@@ -138,15 +137,6 @@ class Node:
             await workers.stop(0)
             self._cache.give_up()
         return True
-
-
-async def _welcome(stream: NoteStream) -> Welcome:
-    read = await stream.read()
-    if read is not None and isinstance(read[0], Refused):
-        raise NotAdmittedError(f"the gateway {read[0].reason}")
-    if read is None or not isinstance(read[0], Welcome):
-        raise ProtocolError("it does not answer as a gateway's door for nodes")
-    return read[0]
 
 
 class _Served:

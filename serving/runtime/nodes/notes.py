@@ -55,9 +55,10 @@ class Admitted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The caller is not admitted; `reason` follows its name in a sentence."""
+    """The caller is not admitted; `reason` follows its name in a sentence. `again`: it may be later."""
 
     reason: str
+    again: bool = False
     what: Literal["refused"] = "refused"
 
 

@@ -157,13 +157,17 @@ async def run_alone(place: Estate, name: str, join: Join, token: str) -> None:
     await place.made(name, join, token).run()
 
 
-async def test_two_machines_of_one_name_do_not_turn_each_other_out(place: Estate) -> None:
-    place.node("n")
+async def test_two_machines_of_one_name_do_not_turn_each_other_out(
+    place: Estate, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = place.node("n")
     await place.joined("n")
     session: NodeSession = place.far.sessions["n"]
-    with pytest.raises(NotAdmittedError, match="the name of a node that is here"):
-        await run_alone(place, "n", about_here(), TOKEN)
+    place.node("n")
+    await until(lambda: "has the name of a node that is here" in caplog.text)
     assert place.far.sessions["n"] is session
+    await first.stop()
+    await until(lambda: place.far.sessions.get("n") not in (None, session))  # it has called again
 
 
 @pytest.mark.parametrize(
@@ -261,3 +265,19 @@ async def test_a_workers_key_opens_one_connection(place: Estate, heard: Recorder
     assert place.far.key_of("1") == ""  # it has called
     assert place.far.key_of("2") == ""
     assert place.far.key_of("x") == ""
+
+
+async def test_a_worker_that_computes_for_long_keeps_its_connection(
+    place: Estate, heard: Recorder, tmp_path: Path
+) -> None:
+    """The next batch waits in front of a full buffer meanwhile."""
+    await ready(place, heard)
+    body = "__import__('time').sleep(2.5 if len(inputs['X']) == 2 else 0); return {'Y': inputs['X'][:, :1]}"
+    model = model_spec(write_model(tmp_path / "m", body), {"X": "FP32"}, {"Y": "FP32"})
+    link = heard.links[0]
+    link.load(1, model, "only")
+    await heard.hear("loaded")
+    for batch, rows in ((1, 2), (2, 3)):
+        link.run(batch, 1, rows, [BatchInput("FP32", (1 << 21,), [bytes(4 * rows << 21)])], ())
+    assert (await heard.hear_result()).batch_id == 1
+    assert (await heard.hear_result()).batch_id == 2
