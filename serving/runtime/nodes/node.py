@@ -8,7 +8,7 @@ import logging
 import os
 import random
 import socket
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -36,7 +36,7 @@ from serving.runtime.nodes.notes import (
     Welcome,
 )
 from serving.runtime.nodes.stream import NoteStream
-from serving.runtime.slicing.opening import Shares
+from serving.runtime.slicing.opening import DeviceShares, Shares
 from serving.runtime.workers.contract import WorkerProcess
 from serving.runtime.workers.supervisor import WorkerProcesses
 from serving.values.slice_specs import SliceSpec
@@ -127,6 +127,8 @@ class Node:
         ways = _WaysToGateway(self._gateway, stream)
         shares = self._make_shares()
         workers = WorkerProcesses(ways, shares, _PrintedLines(stream), welcome.workers)
+        if isinstance(shares, DeviceShares):
+            _heed(shares, workers)
         served = _Served(stream, workers, ways, self._cache, self._settings)
         self._stream = stream
         try:
@@ -137,6 +139,19 @@ class Node:
             await workers.stop(0)
             self._cache.give_up()
         return True
+
+
+def _heed(shares: DeviceShares, workers: WorkerProcesses) -> None:
+    """Log what goes wrong with shares of GPUs, and end the workers of an MPS daemon that is started anew."""
+
+    def restarted(slices: Sequence[str], reason: str) -> None:
+        logger.warning("%s; it was started anew, and the workers of its GPU end", reason)
+        for name in slices:
+            workers.kill(name, "was ended: its MPS daemon was started anew")
+
+    shares.on_trouble = logger.warning
+    shares.on_restart = restarted
+    shares.on_broken = lambda device, reason: logger.error("%s: %s", device, reason)
 
 
 class _Served:
