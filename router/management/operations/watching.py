@@ -15,6 +15,7 @@ from router.settings.file_following import Edition, FileFollower, Say, read_edit
 from router.settings.gateway import read_door, read_logs, read_server
 from router.settings.values.document import Document
 from router.settings.values.problems import Loc, SettingsProblem
+from serving.values.nodes import NodesSpec
 from serving.values.specs import TenantSpec
 
 
@@ -133,7 +134,13 @@ def _fixed(
     yield "workers", old.workers, new.workers
     yield "mig", old.placement.recut, new.placement.recut
     yield "auth", old.auth, new.auth
+    yield "nodes", _without_names(old), _without_names(new)
     yield "logging", read_logs(old_document), read_logs(new_document)
+
+
+def _without_names(settings: Settings) -> NodesSpec | None:
+    """Return the door; which nodes there are follows from the slices."""
+    return settings.nodes and replace(settings.nodes, names=())
 
 
 def _without_rates(settings: Settings) -> list[TenantSpec]:

@@ -80,7 +80,7 @@ class Door:
     def describe(self) -> list[NodeStatus]:
         """Return what is known of each node that slices name, and of each that is there."""
         there = self._far.sessions
-        names = dict.fromkeys((*self._spec.names, *there))
+        names = dict.fromkeys((*self._spec.names, *self._far.nodes, *there))
         absent = {name: self._lost.get(name, "has not joined") for name in names if name not in there}
         return [
             NodeStatus(name, lost=absent[name]) if name in absent else _status(there[name]) for name in names

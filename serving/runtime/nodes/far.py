@@ -126,6 +126,11 @@ class FarWorkers:
             for domain in self._domains(session.name):
                 self._devices.device_lost(domain, f"node {session.name} {reason}")
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of slices that were ever wanted."""
+        return tuple(dict.fromkeys(spec.node for spec in self._specs.values()))
+
     def slices_of(self, node: str) -> int:
         """Return how many slices of a node were ever wanted."""
         return sum(spec.node == node for spec in self._specs.values())
