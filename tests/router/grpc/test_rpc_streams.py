@@ -208,7 +208,7 @@ async def test_the_deadline_of_a_stream_ends_it_and_is_that_of_its_requests() ->
             await edge.server.calls.answered.wait()
         timeout_us = core.calls[0].timeout_us
         assert timeout_us is not None
-        assert timeout_us <= 300_000
+        assert timeout_us <= 301_000  # grpcio tells what is left by a coarse clock
 
 
 async def test_a_request_has_its_own_timeout() -> None:
