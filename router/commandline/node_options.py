@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from router.commandline.key_env import CaOption
-
-TOKEN_ENV = "PENSTOCK_NODE_TOKEN"  # noqa: S105  the variable's name
+from serving.values.nodes import TOKEN_ENV
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from router.security.tls.certificates import Certificates
 from router.settings import Settings
 from serving.runtime.clocks.clock import now_us
 from serving.runtime.fleet import Fleet
+from serving.runtime.nodes.dialing import Gateway
 from serving.runtime.nodes.door import Door, NodeStatus
 from serving.runtime.nodes.far import FarWorkers
 
@@ -32,7 +33,7 @@ class NodeBoard:
             return ""
         context = None if self._certificates is None else _following(self._certificates)
         port = await self._door.start(context)
-        return f"[{self._host}]:{port}" if ":" in self._host else f"{self._host}:{port}"
+        return str(Gateway(self._host, port))
 
     async def close(self) -> None:
         """Close the door."""

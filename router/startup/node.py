@@ -16,10 +16,11 @@ from router.commandline.node_options import NodeOptions
 from router.logs.logs import logging_to_output, say
 from router.settings.door.logs import LogSettings
 from router.settings.machine.memory import usable_memory_bytes
+from router.settings.machine.slices import usable_cores
 from serving.profile.device import device_kind, gpu_kind
 from serving.runtime.nodes.dialing import Gateway
 from serving.runtime.nodes.greeting import NotAdmittedError
-from serving.runtime.nodes.node import Node, NodeSettings, usable_cores
+from serving.runtime.nodes.node import Node, NodeSettings
 from serving.runtime.nodes.notes import Join
 from serving.runtime.slicing.choice import visible_devices
 from serving.runtime.slicing.inventory import take_inventory
@@ -104,11 +105,17 @@ def _context(asked: NodeOptions) -> ssl.SSLContext | None:
     return context
 
 
-def read_settings(asked: NodeOptions) -> NodeSettings:
-    """Return what the node is and has. Raises NodeError if there is no token."""
+def read_token(asked: NodeOptions) -> str:
+    """Return the token. Raises NodeError if there is none."""
     token = os.environ.get(asked.token_env, "")
     if not token:
         raise NodeError(f"{asked.token_env} is not set; expected the token of the gateway's `nodes:` in it")
+    return token
+
+
+def read_settings(asked: NodeOptions) -> NodeSettings:
+    """Return what the node is and has. Raises NodeError if there is no token."""
+    token = read_token(asked)
     cores, inventory = usable_cores(), take_inventory()
     gpus = {each.name: gpu_kind(each.gpu.name) for each in visible_devices(inventory, os.environ)}
     join = Join(device_kind(SliceSpec("", ())), len(cores), usable_memory_bytes(), gpus, version("penstock"))

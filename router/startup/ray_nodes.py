@@ -16,9 +16,11 @@ from typing import Any, Final
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from router.commandline.node_options import TOKEN_ENV, NodeOptions
+from router.commandline.node_options import NodeOptions
 from router.logs.logs import logging_to_output, say
 from router.settings.door.logs import LogSettings
+from router.startup.node import NodeError, read_token
+from serving.values.nodes import TOKEN_ENV
 
 logger = logging.getLogger(__name__)
 
@@ -109,12 +111,12 @@ def agent_command(asked: NodeOptions, name: str) -> list[str]:
 def serve_on_ray(asked: NodeOptions) -> int:
     """Keep an agent on each node of the cluster until a signal; returns the exit code."""
     with logging_to_output(LogSettings()):
-        token = os.environ.get(asked.token_env, "")
-        if not token:
-            logger.error("%s is not set; expected the token of the gateway's `nodes:`", asked.token_env)
-            return 1
         try:
+            token = read_token(asked)
             ray.init(address=asked.ray, namespace=NAMESPACE, log_to_driver=False)
+        except NodeError as error:
+            logger.error("%s", error)
+            return 1
         except (ConnectionError, ValueError) as error:
             logger.error("--ray %s: %s", asked.ray, error)
             return 1

@@ -1,6 +1,10 @@
 """Nodes: other machines that have slices of a gateway."""
 
 from dataclasses import dataclass, field
+from typing import Final
+
+TOKEN_ENV: Final = "PENSTOCK_NODE_TOKEN"  # noqa: S105  the variable's name
+"""Where both sides look for the token, unless they are told another variable."""
 
 
 @dataclass(frozen=True, slots=True)

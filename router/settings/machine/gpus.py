@@ -13,6 +13,7 @@ from typing import Final
 from router.settings.machine.gpu_faults import clients_fault, doubts, faults
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of, shown
+from router.settings.values.schema import SliceSection
 from serving.profile.device import gpu_kind
 from serving.runtime.slicing.choice import VISIBLE, VisibleDevice, device_named, visible_devices
 from serving.runtime.slicing.contract import SlicingError
@@ -83,6 +84,19 @@ def share_of(text: str | None) -> Share:
     if wrong or (share.kind in ("mps", "sm") and share.amount % 1):
         raise ValueError(text)
     return share
+
+
+def check_processes(findings: Findings, loc: Loc, section: SliceSection, share: Share) -> bool:
+    """Return whether an entry may have its number of processes in the share; add a problem if not."""
+    if share.processes > 1:
+        expected = f"share: {share.with_processes(1)} beside processes: {share.processes}"
+        findings.add((*loc, "share"), fault("processes in the share", section.share, expected))
+        return False
+    if section.processes > 1 and share.kind != "mig":
+        message = f"{section.processes} processes in a share of kind {share.kind}"
+        findings.add((*loc, "processes"), f"{message}; expected a mig: share, or `count` slices by mps:")
+        return False
+    return True
 
 
 def sliced_devices(findings: Findings, loc: Loc, text: str) -> Sequence[SlicedDevice]:

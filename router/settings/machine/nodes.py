@@ -3,17 +3,17 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from ipaddress import ip_address
 from typing import Final, Literal
 
+from router.settings.door.auth import is_loopback
 from router.settings.door.tls import TlsSettings
-from router.settings.machine.gpus import read_share
+from router.settings.machine.gpus import check_processes, read_share
 from router.settings.machine.prices import Prices, machine_kind, share_price, slice_price
 from router.settings.values.fields import Port, Text
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, shown
 from router.settings.values.schema import Section, SliceSection
-from serving.values.nodes import NodesSpec
+from serving.values.nodes import TOKEN_ENV, NodesSpec
 from serving.values.slice_specs import SliceSpec
 
 LOC: Final = ("nodes",)
@@ -26,7 +26,7 @@ _CORES: Final = range(4096)
 class NodesSection(Section):
     """`nodes:`; the defaults are those of NodesSpec. `token_env` names a variable."""
 
-    token_env: Text = "PENSTOCK_NODE_TOKEN"  # noqa: S105  the variable's name
+    token_env: Text = TOKEN_ENV
     host: Text | None = None
     port: Port | None = None
     models: Literal["ship", "shared"] = SHIP
@@ -50,7 +50,7 @@ def read_nodes(
     spec = replace(spec, port=spec.port if section.port is None else section.port)
     if spec.port and spec.port in ports:
         findings.add((*LOC, "port"), fault("the port of another door", spec.port, "a port of its own"))
-    if tls is None and not _is_loopback(spec.host):
+    if tls is None and not is_loopback(spec.host):
         message = (
             f"whoever sees the network of {spec.host} sees tensors and model files; "
             "expected `tls:` in `server:`, or a network of your own"
@@ -80,13 +80,6 @@ def _check_missing(findings: Findings, value: object) -> None:
                 f"node {shown(entry['node'])} has no door to call at; expected `nodes: {{host: 0.0.0.0}}`"
             )
             findings.add(("slices", index, "node"), message)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def far_slices(
@@ -153,11 +146,7 @@ def _on_gpu(findings: Findings, loc: Loc, section: SliceSection, prices: Prices)
         expected = "its kind, such as gpu-nvidia-h200; `penstock node` prints those of a node"
         findings.add((*loc, "kind"), fault("no kind of a GPU", section.kind, expected))
         return None
-    if share is None:
-        return None
-    if section.processes > 1 and share.kind != "mig":
-        message = f"{section.processes} processes in a share of kind {share.kind}"
-        findings.add((*loc, "processes"), f"{message}; expected a mig: share, or `count` slices by mps:")
+    if share is None or not check_processes(findings, loc, section, share):
         return None
     whole = share_price(prices, section.kind, share, spot=section.spot)
     price = whole / section.processes if section.price is None else section.price

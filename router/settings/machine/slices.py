@@ -8,6 +8,7 @@ from router.settings.machine.cgroups import quota
 from router.settings.machine.gpus import (
     SlicedDevice,
     check_devices,
+    check_processes,
     device_names,
     means_several,
     read_share,
@@ -155,13 +156,7 @@ def _gpu_slices(
     devices = sliced_devices(findings, loc, text)
     if share is None or not devices:
         return []
-    if share.processes > 1:
-        expected = f"share: {share.with_processes(1)} beside processes: {share.processes}"
-        findings.add((*loc, "share"), fault("processes in the share", section.share, expected))
-        return []
-    if section.processes > 1 and share.kind != "mig":
-        message = f"{section.processes} processes in a share of kind {share.kind}"
-        findings.add((*loc, "processes"), f"{message}; expected a mig: share, or `count` slices by mps:")
+    if not check_processes(findings, loc, section, share):
         return []
     cores = section.cores if isinstance(section.cores, tuple) else ()
     part = share.with_processes(section.processes)

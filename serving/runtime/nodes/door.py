@@ -162,18 +162,12 @@ class Door:
             "node %s has joined from %s: %d cores of %s%s", name, session.address, session.join.cores,
             session.join.kind, "" if name in self._spec.names else "; no slice names it",
         )  # fmt: skip
-        leaving = asyncio.Event()
         self._far.joined(session)
-        telling = asyncio.create_task(self._tell_leaving(session, leaving))
-        try:
-            reason = self._lost[name] = await session.run(leaving)
-        finally:
-            telling.cancel()
+        reason = self._lost[name] = await session.run(self._leaving)
         logger.warning("node %s %s", name, reason)
         self._far.lost(session, reason)
 
-    async def _tell_leaving(self, session: NodeSession, leaving: asyncio.Event) -> None:
-        await leaving.wait()
+    def _leaving(self, session: NodeSession) -> None:
         logger.info("node %s %s", session.name, session.leaving)
         self._far.leaving(session)
 

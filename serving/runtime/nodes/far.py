@@ -8,7 +8,7 @@ from typing import Protocol
 
 from serving.profile.device import device_kind
 from serving.runtime.nodes.farlink import FarLink
-from serving.runtime.nodes.notes import Join, Release, Start
+from serving.runtime.nodes.notes import Check, Join, Release, Start
 from serving.runtime.nodes.session import FarProcess, NodeSession
 from serving.runtime.workers.contract import WorkerLog
 from serving.runtime.workers.ends import STOP_GRACE_S, Ends
@@ -84,7 +84,7 @@ class FarWorkers:
         """See `Workers`; the node looks."""
         spec = self._specs.get(slice_name)
         if spec is not None and (session := self.sessions.get(spec.node)) is not None:
-            session.check(slice_name, pid)
+            session.send(Check(slice_name, pid))
 
     async def ended(self, slice_name: str) -> None:
         """See `Workers`. Of a node that is lost, nothing is known to live."""

@@ -5,7 +5,6 @@ It decides nothing. If the gateway is lost its workers end, and it calls again.
 
 import asyncio
 import logging
-import os
 import random
 import socket
 from collections.abc import Callable, Coroutine, Sequence
@@ -368,8 +367,3 @@ class _PrintedLines:
     def printed(self, slice_name: str, stream: str, model: str, line: str) -> None:
         """See `WorkerLog`. If the gateway takes too little, lines are left out."""
         self._stream.say(Printed(slice_name, stream, model, line))
-
-
-def usable_cores() -> tuple[int, ...]:
-    """Return the cores that this process may run on, ascending."""
-    return tuple(sorted(os.sched_getaffinity(0)))

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -9,7 +10,6 @@ from typing import Final
 from serving.runtime.clocks.clock import now_us
 from serving.runtime.nodes.farlink import FarLink
 from serving.runtime.nodes.notes import (
-    Check,
     Chunk,
     End,
     Ended,
@@ -60,7 +60,6 @@ class NodeSession:
         self.join = join
         self.address = address
         self.joined_us = now_us()
-        self.trip_us = 0  # the shortest of late
         self.leaving = ""
         self._log = log
         self._stream = stream
@@ -71,6 +70,11 @@ class NodeSession:
         self._shipping = asyncio.Lock()
         self._answers: asyncio.Queue[Want | Stored | None] = asyncio.Queue()
         self._roots: dict[str, Path] = {}  # of the parcels that the node has
+
+    @property
+    def trip_us(self) -> int:
+        """The shortest way to the node and back of late, 0 before the first."""
+        return min(self._trips)[0] if self._trips else 0
 
     @property
     def ahead_us(self) -> int:
@@ -87,17 +91,13 @@ class NodeSession:
         self._links[number] = link
         self.send(start)
 
-    def check(self, slice_name: str, pid: int) -> None:
-        """Have the node end a worker that computes outside of its share."""
-        self.send(Check(slice_name, pid))
-
-    async def run(self, leaving: "asyncio.Event") -> str:
+    async def run(self, on_leaving: Callable[["NodeSession"], None]) -> str:
         """Hear the node until it is lost, and return why, to follow its name. All of its workers are lost
-        then. `leaving` is set once it says that it will end."""
+        then. `on_leaving` hears that it will end soon."""
         pinging = asyncio.create_task(self._ping())
         try:
             while (read := await self._stream.read()) is not None:
-                self._take(read[0], leaving)
+                self._take(read[0], on_leaving)
             reason = self.leaving or "has closed its connection"
         except ProtocolError as error:
             reason = f"sent garbage: {error}"
@@ -125,12 +125,11 @@ class NodeSession:
             self._pings[number] = now_us()
             self.send(Ping(number))
             await asyncio.sleep(PING_S)
-            if (
-                len(self._pings) >= UNANSWERED_MAX
-            ):  # counted in pings: this process may have stood still itself
+            # Counted in pings, not in seconds: this process may have stood still itself.
+            if len(self._pings) >= UNANSWERED_MAX:
                 self.abort(f"has not answered {len(self._pings)} pings")
 
-    def _take(self, note: Note, leaving: "asyncio.Event") -> None:
+    def _take(self, note: Note, on_leaving: Callable[["NodeSession"], None]) -> None:
         match note:
             case Pong(number=number, now_us=theirs_us):
                 self._take_pong(number, theirs_us)
@@ -144,7 +143,7 @@ class NodeSession:
                 self._answers.put_nowait(note)
             case Leaving(reason=reason):
                 self.leaving = reason
-                leaving.set()
+                on_leaving(self)
             case _:
                 raise ProtocolError(f"a node sends no {type(note).__name__}")
 
@@ -154,7 +153,7 @@ class NodeSession:
         if sent_us is None:
             return
         self._trips.append((now - sent_us, theirs_us - (sent_us + now) // 2))
-        self.trip_us, ahead_us = min(self._trips)
+        ahead_us = self.ahead_us
         for link in self._links.values():
             link.ahead_us = ahead_us
 

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from router.settings.machine.slices import usable_cores
 from serving.profile.device import device_kind
 from serving.runtime.nodes.dialing import Gateway
 from serving.runtime.nodes.door import Door
 from serving.runtime.nodes.far import FarWorkers
-from serving.runtime.nodes.node import Node, NodeSettings, usable_cores
+from serving.runtime.nodes.node import Node, NodeSettings
 from serving.runtime.nodes.notes import Join
 from serving.runtime.slicing.opening import PreparedShares
 from serving.runtime.workers.link import LinkEvents

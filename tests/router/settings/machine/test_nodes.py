@@ -109,6 +109,9 @@ def test_prices_are_of_the_nodes_kind(home: Path) -> None:
         ("nodes: {}\nslices: [{name: a, node: x, device: 'cuda:0'}]\n", "3:10: slices[0].kind",
          "no kind of a GPU; got nothing, expected its kind, such as gpu-nvidia-h200; `penstock node` prints "
          "those of a node"),
+        ("nodes: {}\nslices: [{name: a, node: x, device: 'cuda:0', kind: gpu-y, share: 'mig:3g.71gb*2'}]\n",
+         "3:67: slices[0].share", "processes in the share; got 'mig:3g.71gb*2', expected share: mig:3g.71gb "
+         "beside processes: 2"),
         ("nodes: {}\nslices: [{name: a, node: x, share: 'mps:3'}]\n", "3:29: slices[0].share",
          "`share` is of a GPU, and the entry names none; expected `device: cuda:0`, say, beside it"),
         ("nodes: {}\nslices: [{name: a, node: x, python: venv/bin/python}]\n", "3:37: slices[0].python",
