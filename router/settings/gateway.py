@@ -168,7 +168,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
         scaling=scaling,
         logging=logging,
         placement=placement,
-        workers=workers,
+        workers=replace(workers, owner=os.path.abspath(path)),
         auth=auth,
         nodes=nodes,
         warnings=tuple(sorted(findings.warnings)),

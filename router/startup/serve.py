@@ -77,7 +77,7 @@ async def _serve(
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, stop, output)
+        loop.add_signal_handler(number, _on_signal, stop, output, deployment)
     try:
         await deployment.bind()
     except OSError as error:
@@ -113,11 +113,12 @@ async def _watch_edges(deployment: GatewayServer, stop: asyncio.Event) -> None:
     stop.set()
 
 
-def _on_signal(stop: asyncio.Event, output: Output) -> None:
+def _on_signal(stop: asyncio.Event, output: Output, deployment: GatewayServer) -> None:
     if stop.is_set():
         logger.warning("penstock ends at once")
+        deployment.fleet.workers.end_all("was ended: the gateway ends at once")
         output.flush(LAST_LINE_S)
-        os._exit(1)  # the workers die with it; an exception would unwind every task, with tracebacks
+        os._exit(1)  # an exception would unwind every task, with tracebacks
     stop.set()
 
 

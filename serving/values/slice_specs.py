@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from typing import Final
 
 from serving.values.rehearsal import EXACT, RehearsalSpec
 
@@ -111,6 +112,10 @@ class SliceSpec:
         return self.part or Share("whole", 1.0)
 
 
+ORPHAN_S: Final = 30.0
+"""Longer than a restart of the gateway takes, and shorter than a user would wait for the memory."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkersSpec:
     """The environment of worker processes, and their limits; 0 for no limit.
@@ -118,7 +123,9 @@ class WorkersSpec:
     `environment`: variables to set; `inherit`: variables of the gateway that they get in addition to the
     usual ones. `memory_bytes`: for a worker and all that it started. `open_files`: descriptors of each of
     these processes. `processes`: processes and threads of their user, of all programs. `spare`: whether a
-    slice may get a second process after a kill from outside (`serving/control/sparing.py`).
+    slice may get a second process after a kill from outside (`serving/control/sparing.py`). `orphan_s`: how
+    long a worker whose gateway is gone waits for the next one; `owner`: names the gateway across its lives,
+    "" if no worker waits.
     """
 
     environment: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -127,6 +134,8 @@ class WorkersSpec:
     open_files: int = 0
     processes: int = 0
     spare: bool = True
+    orphan_s: float = ORPHAN_S
+    owner: str = ""
 
 
 _OWN = "+"  # no name of a slice or a model in a settings file may hold it

@@ -1,7 +1,7 @@
 """`python -m serving.worker`: the process of one slice. The gateway starts it; it has no other use.
 
-It is told its socket (and shared memory) as inherited descriptors, so nothing lies on disk, nothing
-listens, and the death of either side is end of file for the other.
+It is told its socket (and shared memory) as inherited descriptors, so nothing lies on disk, and the death of
+either side is end of file for the other. Only its keeper listens, for the next gateway.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from contextlib import suppress
 
 from serving.worker.process.confined import bound, leave_no_core, yield_memory
 from serving.worker.process.keeper import Charge, keep
+from serving.worker.process.orphans import Waiting, Waits, address
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -26,8 +27,10 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--cores", default="", metavar="0,1", help="cores to stay on, or none")
     parser.add_argument("--threads", type=int, default=1, help="compute threads")
     parser.add_argument("--device", default="cpu", metavar="cuda:0", help="where models compute")
-    parser.add_argument("--parent", type=int, required=True, help="process id of the gateway")
-    parser.add_argument("--say", type=int, required=True, help="pipe for why the worker was ended")
+    parser.add_argument("--say", type=int, required=True, help="pipe for how the worker ended")
+    parser.add_argument("--owner", default="", help="what names the gateway across its lives")
+    parser.add_argument("--orphan-s", type=float, default=0.0, help="how long it waits for the next gateway")
+    parser.add_argument("--fingerprint", default="", help="of how the gateway starts it")
     parser.add_argument("--memory", type=int, default=0, metavar="BYTES", help="at most, 0: no bound")
     parser.add_argument("--open-files", type=int, default=0, metavar="N", help="at most, 0: as the gateway")
     parser.add_argument("--processes", type=int, default=0, metavar="N", help="of the user, at most")
@@ -42,9 +45,9 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     leave_no_core()
     sys.dont_write_bytecode = True  # an edit within a second, of the same size, would find the old code
-    # End of file is noticed between batches; the keeper also ends a batch whose gateway died. It follows the
-    # thread that started this process, so the gateway starts workers from its main thread.
-    keep(Charge(asked.parent, asked.say, (asked.fd, *_areas(asked)), asked.memory))
+    # End of file is noticed between batches; the keeper also ends a batch whose gateway died.
+    waits = Waits(asked.orphan_s, address(asked.owner, asked.slice), asked.fingerprint)
+    waiting = keep(Charge(asked.say, (asked.fd, *_areas(asked)), asked.memory, waits))
     faulthandler.enable()  # a crash in a model's C code says where its Python code was
     yield_memory()
     if asked.open_files:
@@ -55,7 +58,7 @@ def main() -> int:
     if cores and (missing := _stay_on(cores)):
         sys.stderr.write(f"slice {asked.slice}: the cores {missing} are not available here\n")
         return 1
-    return _serve(asked)
+    return _serve(asked, waiting)
 
 
 def _areas(asked: argparse.Namespace) -> list[int]:
@@ -71,7 +74,7 @@ def _stay_on(cores: set[int]) -> list[int]:
     return sorted(cores - os.sched_getaffinity(0))
 
 
-def _serve(asked: argparse.Namespace) -> int:
+def _serve(asked: argparse.Namespace, waiting: Waiting | None) -> int:
     # Heavy: numpy and what models import make thread pools, which must inherit the affinity set above.
     from serving.worker.backends.chosen import ChosenBackend
     from serving.worker.frames.shared import SharedArea
@@ -93,6 +96,8 @@ def _serve(asked: argparse.Namespace) -> int:
         backend = ChosenBackend(asked.threads, asked.device)
         make = WorkerLoop if asked.device == "cpu" else DeviceLoop
         worker = make(sock, areas, backend, asked.device)
+        if waiting is not None:
+            worker.next_gateway = waiting.wait
         try:
             worker.serve()
         except ProtocolError as error:

@@ -227,7 +227,7 @@ def started() -> Iterator[GatewayProcess]:
         try:
             yield gateway
         finally:
-            gateway.process.kill()
+            gateway.kill()
             gateway.process.wait()
 
 

@@ -1,6 +1,7 @@
 """A real `penstock serve` for tests: the command itself, in a process of its own, on free ports."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -9,8 +10,10 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from serving.worker.process.tree import children
 
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "penstock.yaml"
@@ -143,6 +146,14 @@ class GatewayProcess:
         with urllib.request.urlopen(self.metrics, timeout=TALK_S) as answer:  # noqa: S310
             return str(answer.read().decode())
 
+    def kill(self) -> None:
+        """End it and the workers that it has started, without a word."""
+        keepers = children(self.process.pid)
+        self.process.kill()
+        for keeper in keepers:
+            with suppress(ProcessLookupError):
+                os.kill(keeper, signal.SIGTERM)
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """End it and return its exit code."""
         self.process.send_signal(number)
@@ -164,7 +175,7 @@ def serving(config: Path) -> Iterator[GatewayProcess]:
     try:
         yield gateway
     finally:
-        gateway.process.kill()
+        gateway.kill()
         gateway.process.wait()
 
 
@@ -181,5 +192,5 @@ def serving_one(
         gateway.await_ready()
         yield gateway
     finally:
-        gateway.process.kill()
+        gateway.kill()
         gateway.process.wait()

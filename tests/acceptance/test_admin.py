@@ -134,11 +134,11 @@ def test_a_socket_is_there_while_the_gateway_is(tmp_path: Path) -> None:
         await_true(lambda: takes_connections(door), gateway)
         assert PlacementClient(gateway.admin).read()["by"] == "file"
         assert 'penstock_edge_restarts_total{edge="admin"} 1\n' in gateway.read_metrics()
-        gateway.process.kill()
+        gateway.kill()
         gateway.process.wait()
         assert door.exists()
     finally:
-        gateway.process.kill()
+        gateway.kill()
         gateway.process.wait()
     again = GatewayProcess(config, tmp_path / "again", free=WITHOUT_ADMIN)
     assert PlacementClient(again.admin).read()["by"] == "file"

@@ -23,7 +23,7 @@ def draining_slowly(tmp_path: Path) -> Iterator[GatewayProcess]:
     config.write_text(f"models: [{{path: {ROOT}/models/simple}}]\nlimits: {{drain_grace_s: 100}}\n")
     started = GatewayProcess.start(config, tmp_path / "log")
     yield started
-    started.process.kill()
+    started.kill()
     started.process.wait()
 
 

@@ -34,7 +34,7 @@ def config(tmp_path: Path) -> Path:
 def gateway(config: Path, tmp_path: Path) -> Iterator[GatewayProcess]:
     started = GatewayProcess.start(config, tmp_path / "log")
     yield started
-    started.process.kill()
+    started.kill()
     started.process.wait()
 
 

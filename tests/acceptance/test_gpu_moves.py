@@ -102,7 +102,7 @@ def ended(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(GatewayProcess, "__init__", noted)
     yield
     for each in begun:
-        each.process.kill()
+        each.kill()
         each.process.wait()
 
 
@@ -114,7 +114,7 @@ def served(config: Path, machine: Machine) -> Iterator[GatewayProcess]:
         yield gateway
         assert gateway.stop() == 0, gateway.output
     finally:
-        gateway.process.kill()
+        gateway.kill()
         gateway.process.wait()
     await_true(lambda: not machine.processes(), gateway)
     assert machine.mps_folders() == []

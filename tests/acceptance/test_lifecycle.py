@@ -51,7 +51,7 @@ def config(tmp_path: Path) -> Path:
 def gateway(config: Path, tmp_path: Path) -> Iterator[GatewayProcess]:
     started = GatewayProcess.start(config, tmp_path / "log")
     yield started
-    started.process.kill()
+    started.kill()
     started.process.wait()
 
 
@@ -141,6 +141,7 @@ def status_in_grace(gateway: GatewayProcess, path: str, told: float) -> int:
 
 def test_a_second_signal_ends_the_gateway_at_once_with_1(gateway: GatewayProcess, config: Path) -> None:
     asking = threading.Thread(target=lambda: ask_and_lose(gateway))
+    worker = worker_of(gateway)
     with held(config.with_name("identity")):
         asking.start()
         while not gateway.open_requests():
@@ -151,6 +152,7 @@ def test_a_second_signal_ends_the_gateway_at_once_with_1(gateway: GatewayProcess
         assert gateway.stop(signal.SIGINT) == 1
         asking.join()
     assert gateway.output.endswith("penstock ends at once\n")
+    await_gone(worker)
 
 
 def ask_and_lose(gateway: GatewayProcess) -> None:
@@ -158,14 +160,44 @@ def ask_and_lose(gateway: GatewayProcess) -> None:
         gateway.post("/v2/models/identity/infer", identity(0))
 
 
-def test_no_worker_outlives_a_gateway_that_is_killed(gateway: GatewayProcess) -> None:
+def worker_of(gateway: GatewayProcess) -> int:
     (worker,) = json.loads(gateway.get("/v2/status")[1])["slices"]
-    gateway.process.kill()
-    gateway.process.wait()
+    return int(worker["pid"])
+
+
+def await_gone(pid: int) -> None:
     end = time.monotonic() + TALK_S
-    while Path(f"/proc/{worker['pid']}").exists():
+    while Path(f"/proc/{pid}").exists():
         assert time.monotonic() < end
         time.sleep(0.05)
+
+
+@pytest.mark.parametrize("orphan_s", [0, 0.5])
+def test_no_worker_outlives_a_gateway_that_is_killed_for_longer_than_it_may(
+    config: Path, tmp_path: Path, orphan_s: float
+) -> None:
+    config.write_text(f"{CONFIG}workers: {{orphan_s: {orphan_s}}}\n")
+    gateway = GatewayProcess.start(config, tmp_path / "log")
+    worker = worker_of(gateway)
+    gateway.process.kill()
+    gateway.process.wait()
+    await_gone(worker)
+
+
+def test_the_next_gateway_goes_on_with_the_workers_of_one_that_was_killed(
+    config: Path, tmp_path: Path
+) -> None:
+    gateway = GatewayProcess.start(config, tmp_path / "log")
+    worker = worker_of(gateway)
+    gateway.process.kill()
+    gateway.process.wait()
+    gateway = GatewayProcess.start(config, tmp_path / "again")
+    assert "slice a: the worker of an earlier gateway was taken over" in gateway.output
+    assert worker_of(gateway) == worker
+    assert gateway.post("/v2/models/simple/infer", simple())[0] == 200
+    assert "penstock_model_loads_total{" not in gateway.read_metrics().replace(" 0\n", "")
+    assert gateway.stop() == 0
+    await_gone(worker)
 
 
 def test_a_taken_port_is_one_clear_line_and_exit_1(config: Path) -> None:

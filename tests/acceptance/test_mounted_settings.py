@@ -32,7 +32,7 @@ def mounted(tmp_path: Path) -> ConfigMap:
 def gateway(mounted: ConfigMap, tmp_path: Path) -> Iterator[GatewayProcess]:
     started = GatewayProcess.start(mounted.mount / "penstock.yaml", tmp_path / "log")
     yield started
-    started.process.kill()
+    started.kill()
     started.process.wait()
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,10 +23,10 @@ PIXELS = {"inputs": [{"name": "PIXELS", "shape": [1, 64], "datatype": "FP32", "d
 
 
 @contextmanager
-def deployed(folder: Path, tls: Authority | None = None) -> Iterator[GatewayProcess]:
+def deployed(folder: Path, tls: Authority | None = None, port: int = 0) -> Iterator[GatewayProcess]:
     """A gateway whose model is on a slice here and on one of a node."""
     settings: dict[str, object] = {
-        "nodes": {"port": 0},
+        "nodes": {"port": port},
         "slices": [{"name": "near", "cores": 1}, {"name": "far", "node": "box", "cores": 1}],
         "models": [{"path": str(ROOT / "models" / "digits"), "slo_ms": PATIENT_MS, "variants": ["linear"]}],
     }
@@ -38,7 +39,7 @@ def deployed(folder: Path, tls: Authority | None = None) -> Iterator[GatewayProc
         try:
             yield gateway
         finally:
-            gateway.process.kill()
+            gateway.kill()
             gateway.process.wait()
 
 
@@ -87,11 +88,50 @@ def test_a_node_serves_is_killed_and_serves_again(tmp_path: Path) -> None:
             assert gateway.post("/v2/models/digits/infer", json.dumps(PIXELS).encode())[0] == 200
         with joined(gateway, tmp_path) as node:
             far_is(gateway, "ready")
+            assert "was taken over" in (tmp_path / "node.log").read_text()
             node.send_signal(signal.SIGTERM)
             assert node.wait(TALK_S) == 0
         far_is(gateway, "absent")
         assert "node box is leaving" in gateway.output
         assert 'penstock_node_up{node="box"} 0' in scraped(gateway)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_the_next_gateway_goes_on_with_the_workers_of_nodes(tmp_path: Path, encrypted: bool) -> None:
+    authority = Authority(tmp_path / "tls") if encrypted else None
+    options = () if authority is None else ("--ca", str(authority.ca))
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with deployed(tmp_path, authority, port) as gateway, joined(gateway, tmp_path, *options) as node:
+        gateway._await(r"(node box has joined)")
+        far = far_worker(gateway, authority)
+        gateway.process.kill()
+        gateway.process.wait()
+        with deployed(tmp_path, authority, port) as again:
+            assert far_worker(again, authority) == far
+            assert (
+                "slice far: the worker of an earlier gateway was taken over"
+                in (tmp_path / "node.log").read_text()
+            )
+            again.stop()
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(TALK_S) == 0
+        assert not Path(f"/proc/{far}").exists()
+
+
+def far_worker(gateway: GatewayProcess, authority: Authority | None) -> int:
+    """The process of the far slice, once its replica is ready."""
+    scheme, options = ("http", []) if authority is None else ("https", ["--cacert", str(authority.ca)])
+    end = time.monotonic() + START_S
+    while time.monotonic() < end:
+        command = ["curl", "-s", *options, f"{scheme}://{gateway.rest}/v2/status"]
+        told = json.loads(subprocess.run(command, capture_output=True, timeout=TALK_S, check=True).stdout)
+        replicas = [each for model in told["models"] for each in model["replicas"]]
+        if "ready" in [each["state"] for each in replicas if each["slice"] == "far"]:
+            (pid,) = [int(each["pid"]) for each in told["slices"] if each["name"] == "far"]
+            return pid
+        time.sleep(0.1)
+    raise AssertionError(gateway.output)
 
 
 def scraped(gateway: GatewayProcess) -> str:

@@ -67,7 +67,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
         patch.setenv("PENSTOCK_NODE_TOKEN", TOKEN)
         running = GatewayProcess(folder / "penstock.yaml", folder / "log")
     yield running
-    running.process.kill()
+    running.kill()
     running.process.wait()
 
 

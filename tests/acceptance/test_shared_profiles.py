@@ -29,7 +29,7 @@ def gateways(tmp_path: Path) -> Iterator[list[GatewayProcess]]:
         started.append(GatewayProcess(config, tmp_path / f"{name}.log"))
     yield started
     for gateway in started:
-        gateway.process.kill()
+        gateway.kill()
         gateway.process.wait()
 
 

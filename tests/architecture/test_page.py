@@ -18,7 +18,7 @@ from tests.architecture.source_rules import ROOT, Source
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 SCHEDULING = (ROOT / "docs" / "scheduling.md").read_text("utf-8")
 LINTER = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]
-TIMERS = frozenset(("call_later", "call_at", "wait_for", "timeout", "sleep", "wait", "sigtimedwait"))
+TIMERS = frozenset(("call_later", "call_at", "wait_for", "timeout", "sleep", "wait", "settimeout", "Timer"))
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +134,7 @@ def test_every_policy_of_replicas_is_named() -> None:
     [
         ("loop.call_later(1, f)", True),
         ("asyncio.sleep(0)", False),
-        ("signal.sigtimedwait(signals, 1)", True),
+        ("sock.settimeout(1)", True),
         ("asyncio.sleep(period_s)", True),
         ("asyncio.wait([task])", False),
         ("asyncio.wait([task], timeout=1)", True),

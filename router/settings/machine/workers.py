@@ -8,7 +8,7 @@ from router.settings.values.findings import Findings
 from router.settings.values.problems import fault, shown
 from router.settings.values.schema import WorkersSection
 from serving.runtime.environment import THREAD_POOLS, is_usual
-from serving.values.slice_specs import SliceSpec, WorkersSpec
+from serving.values.slice_specs import ORPHAN_S, SliceSpec, WorkersSpec
 
 _LOC = ("workers",)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -34,6 +34,7 @@ def read_workers(findings: Findings, slices: Sequence[SliceSpec]) -> WorkersSpec
         open_files=section.open_files or 0,
         processes=section.processes or 0,
         spare=section.spare,
+        orphan_s=ORPHAN_S if section.orphan_s is None else section.orphan_s,
     )
     if findings.sound(("slices",)):
         _check_fits(findings, workers, slices)

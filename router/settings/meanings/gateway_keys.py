@@ -249,6 +249,7 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "open_files": "Open files of each process.",
         "processes": "Processes and threads of the workers' user, of all programs.",
         "spare": "Whether a slice may get a second process after a kill from outside.",
+        "orphan_s": "Seconds for which a worker waits for the next gateway after a crash of its own.",
     },
     "AuthSection": {
         "keys": "The file of API keys, which `penstock key new` writes.",

@@ -149,6 +149,7 @@ class WorkersSection(Section):
     open_files: Annotated[int, Field(ge=64, le=1 << 20)] | None = None
     processes: Annotated[int, Field(ge=16, le=1 << 22)] | None = None
     spare: bool = True
+    orphan_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = None
 
 
 class ServerSection(Section):

@@ -80,6 +80,11 @@ class FarWorkers:
         for link in self._ends.of(slice_name):
             link.kill(reason)
 
+    def end_all(self, reason: str) -> None:
+        """See `Workers`."""
+        for end in self._ends:
+            end.kill(reason)
+
     async def check(self, slice_name: str, pid: int) -> None:
         """See `Workers`; the node looks."""
         spec = self._specs.get(slice_name)

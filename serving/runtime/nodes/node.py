@@ -1,6 +1,6 @@
 """The agent of a node: it calls a gateway, and starts and ends workers as that says.
 
-It decides nothing. If the gateway is lost its workers end, and it calls again.
+It decides nothing. If the gateway is lost, its workers wait for it, and the agent calls again.
 """
 
 import asyncio
@@ -8,6 +8,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -135,7 +136,10 @@ class Node:
         finally:
             self._stream = None
             stream.abort()
-            await workers.stop(0)
+            if self._stopped.is_set():
+                await workers.stop(0)
+            else:
+                await workers.let_go()
             self._cache.give_up()
         return True
 
@@ -306,14 +310,15 @@ class _FarWay:
 
     def end(self, child: WorkerProcess) -> "_Report":
         """See `Way`."""
-        self._sock.close()
-        return _Report(self._stream, self._start, child)
+        return _Report(self._stream, self._start, child, self.close)
 
     async def connect(self) -> None:
         """See `Way`. The worker has the connection."""
 
     def close(self) -> None:
-        """See `Way`."""
+        """See `Way`. A worker that has the connection meets its end."""
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
         self._sock.close()
         if self._relay is not None:
             self._relay.close()
@@ -322,13 +327,16 @@ class _FarWay:
 class _Report:
     """A worker's end on a node: it tells the gateway how the worker ended. A `WorkerEnd`."""
 
-    def __init__(self, stream: NoteStream, start: Start, child: WorkerProcess) -> None:
+    def __init__(
+        self, stream: NoteStream, start: Start, child: WorkerProcess, disconnect: Callable[[], None]
+    ) -> None:
         self.slice = start.spec.name
         self.ended = asyncio.Event()
         self.overran = False
         self._stream = stream
         self._number = start.number
         self._child = child
+        self._disconnect = disconnect
         self._fault = ""
 
     @property
@@ -348,8 +356,14 @@ class _Report:
     def close(self) -> None:
         """See `WorkerEnd`: the gateway asks the worker itself."""
 
+    def let_go(self) -> None:
+        """See `WorkerEnd`."""
+        self._disconnect()
+        self.ended.set()
+
     def exited(self, how: str, crashed: bool = False) -> None:
         """See `WorkerEnd`."""
+        self._disconnect()
         self.ended.set()
         fault = self._fault
         self._stream.send(Ended(self._number, fault or how, crashed and not fault, self.overran))

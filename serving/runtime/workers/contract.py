@@ -48,6 +48,10 @@ class WorkerEnd(Protocol):
         """Ask the worker to finish what it was sent and exit."""
         ...
 
+    def let_go(self) -> None:
+        """Leave the worker to the next gateway: its connection ends, and it counts as ended here."""
+        ...
+
     def exited(self, how: str, crashed: bool = False) -> None:
         """Note that the process is gone and reaped."""
         ...
@@ -66,6 +70,10 @@ class Workers(Protocol):
 
     def kill(self, slice_name: str, reason: str) -> None:
         """End the slice's worker now, ready or not; `worker_lost` follows, with the reason."""
+        ...
+
+    def end_all(self, reason: str) -> None:
+        """End all workers now: this process is about to end."""
         ...
 
     async def check(self, slice_name: str, pid: int) -> None:

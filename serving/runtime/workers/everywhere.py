@@ -29,6 +29,12 @@ class WorkersEverywhere:
         """See `Workers`."""
         self._of(slice_name).kill(slice_name, reason)
 
+    def end_all(self, reason: str) -> None:
+        """See `Workers`."""
+        if self.far is not None:
+            self.far.end_all(reason)
+        self._here.end_all(reason)
+
     async def check(self, slice_name: str, pid: int) -> None:
         """See `Workers`."""
         await self._of(slice_name).check(slice_name, pid)

@@ -57,6 +57,7 @@ from serving.worker.frames.wire import (
 
 LAST_FRAME: Final = pack_frame(FrameKind.LAST, b"")
 
+LET_GO: Final = "is left to the next gateway"
 EXIT_WAIT_S: Final = 1.0
 """A process and its connection end together, in either order; how long the second may take."""
 
@@ -232,6 +233,12 @@ class Link(asyncio.BufferedProtocol):
         elif self._transport is not None:
             self._transport.abort()
 
+    def let_go(self) -> None:
+        """Leave the worker to the next gateway; `worker_lost` follows."""
+        self._exit = LET_GO
+        if self._transport is not None:
+            self._transport.abort()
+
     def blame(self, reason: str) -> None:
         """Give the worker up: whatever it does from now on, it is lost for this reason. `kill` follows."""
         self._fault = self._fault or reason
@@ -289,10 +296,9 @@ class Link(asyncio.BufferedProtocol):
             self._put([frame])
 
     def _finish(self, outgoing: asyncio.Transport) -> None:
-        if outgoing.can_write_eof():
+        outgoing.write(LAST_FRAME)
+        if outgoing.can_write_eof():  # TLS has no half end
             outgoing.write_eof()
-        else:  # TLS has no half end
-            outgoing.write(LAST_FRAME)
 
     def _put(self, frame: list[Buffer]) -> None:
         if self._laying:

@@ -1,6 +1,8 @@
 """Starts worker processes, watches them, reaps them. When to start one again is `control`'s business."""
 
 import asyncio
+import logging
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -10,15 +12,21 @@ from serving.runtime.workers.contract import WorkerEnd, WorkerLog
 from serving.runtime.workers.ends import STOP_GRACE_S, Ends
 from serving.runtime.workers.link import LinkEvents
 from serving.runtime.workers.model_log import Printed
+from serving.runtime.workers.orphans import take_over
 from serving.runtime.workers.rehearsing import RehearsalHosts
-from serving.runtime.workers.spawning import Child, Pipes, spawn
+from serving.runtime.workers.spawning import Child, Pipes, fingerprint, spawn
 from serving.runtime.workers.ways import SocketPairs, Way, Ways
 from serving.values.slice_specs import SliceSpec, WorkersSpec
+from serving.worker.process.orphans import address
 
 END_WAIT_S: Final = 5.0
 """How long an MPS daemon may take to end the work of a worker that is to be killed."""
 
+STOPS: Final = "was ended: the gateway stops"
+
 _UNBOUND: Final = WorkersSpec()
+
+logger = logging.getLogger(__name__)
 
 
 class WorkerProcesses:
@@ -34,13 +42,14 @@ class WorkerProcesses:
         self._log = log
         self._workers = workers
         self._ends = Ends[WorkerEnd]()
+        self._children: dict[Child, tuple[WorkerEnd, list[Printed]]] = {}
         self._ending: set[asyncio.Future[None]] = set()
         self._stopping = False
 
     async def start(self, spec: SliceSpec) -> None:
         """Spawn the slice's worker: `worker_ready` or `worker_lost` follows. Nothing while stopping.
 
-        Call it from the main thread: a worker dies with the thread that started it (PR_SET_PDEATHSIG).
+        The slice's worker of an earlier gateway is taken over, if there is one.
         """
         if self._stopping:
             return
@@ -51,7 +60,7 @@ class WorkerProcesses:
             setting, way = await self._prepare(spec)
             if self._log is not None:
                 pipes.open()
-            child = spawn(spec, setting, self._workers, way.given, pipes)
+            child = await self._begin(spec, setting, way, pipes)
         except (OSError, SlicingError) as error:
             pipes.close()
             if way is not None:
@@ -61,8 +70,31 @@ class WorkerProcesses:
         end = way.end(child)
         printed = pipes.listen(spec.name, self._log) if self._log is not None else []
         self._ends.add(end)
-        loop.add_reader(child.pidfd, self._reap, loop, child, end, printed)
+        self._children[child] = end, printed
+        loop.add_reader(child.pidfd, self._reap, child)
         await way.connect()
+
+    async def _begin(self, spec: SliceSpec, setting: Setting, way: Way, pipes: Pipes) -> Child:
+        """Take a worker over or start one, and return its keeper. Raises OSError or SlicingError if there is
+        none, or if the worker has to end before it begins."""
+        workers = self._workers
+        if spec.part is not None or not workers.owner:  # a share of a GPU goes with what has cut it
+            workers = replace(workers, orphan_s=0.0)
+        if workers.orphan_s:
+            self._opening[spec.name] = ""
+            at, by = address(workers.owner, spec.name), fingerprint(spec, setting, workers)
+            try:
+                child = await asyncio.to_thread(take_over, at, by, way.given, pipes)
+            finally:
+                reason = self._opening.pop(spec.name)
+            if self._stopping or reason:
+                if child is not None:
+                    child.kill()
+                raise SlicingError(reason or STOPS)
+            if child is not None:
+                logger.info("slice %s: the worker of an earlier gateway was taken over", spec.name)
+                return child
+        return spawn(spec, setting, workers, way.given, pipes)
 
     async def _prepare(self, spec: SliceSpec) -> tuple[Setting, Way]:
         """Return the settings that the worker starts with, and the way to it. Raises OSError or SlicingError
@@ -75,7 +107,7 @@ class WorkerProcesses:
             reason = self._opening.pop(spec.name)
         if self._stopping or reason:
             way.close()
-            raise SlicingError(reason or "was ended: the gateway stops")
+            raise SlicingError(reason or STOPS)
         return setting, way
 
     def release(self, slice_name: str) -> None:
@@ -105,6 +137,11 @@ class WorkerProcesses:
         await asyncio.wait([ended], timeout=END_WAIT_S)
         end.kill(reason)
 
+    def end_all(self, reason: str) -> None:
+        """See `Workers`."""
+        for end in self._ends:
+            end.kill(reason)
+
     async def check(self, slice_name: str, pid: int) -> None:
         """End the slice's worker if it computes outside of its share."""
         if self._shares.is_shared(slice_name) and (wrong := await self._shares.check(slice_name, pid)):
@@ -126,9 +163,25 @@ class WorkerProcesses:
             await asyncio.wait(self._ending, timeout=END_WAIT_S)
         await self._shares.stop()
 
-    @staticmethod
-    def _reap(loop: asyncio.AbstractEventLoop, child: Child, end: WorkerEnd, printed: list[Printed]) -> None:
-        loop.remove_reader(child.pidfd)
+    async def let_go(self) -> None:
+        """Leave the workers that can wait to the next gateway, and end the others. No worker starts after
+        it."""
+        self._stopping = True
+        for child in [*self._children]:
+            if child.waits:
+                end, printed = self._forget(child)
+                child.let_go()
+                for each in printed:
+                    each.close()
+                end.let_go()
+        await self.stop(0)
+
+    def _forget(self, child: Child) -> tuple[WorkerEnd, list[Printed]]:
+        asyncio.get_running_loop().remove_reader(child.pidfd)
+        return self._children.pop(child)
+
+    def _reap(self, child: Child) -> None:
+        end, printed = self._forget(child)
         how = child.reap()
         end.overran = bool(child.overran)
         for each in printed:  # its last words first

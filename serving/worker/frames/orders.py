@@ -111,7 +111,8 @@ class Loaded:
     needs torch brings 210 MB of it. What code imports in its `load` cannot be told from the model: it counts
     for the first that is loaded in a process. `held_us`: the longest time for which the load kept the
     process's other threads from running, 0 if another load ran beside it. `differs`: how two answers to one
-    sample differ, for a variant that says that it is deterministic; "" if they were the same."""
+    sample differ, for a variant that says that it is deterministic; "" if they were the same. `kept`: it was
+    loaded for the gateway before."""
 
     replica: int
     load_us: int
@@ -120,6 +121,7 @@ class Loaded:
     import_bytes: int = 0
     differs: str = ""
     held_us: int = 0
+    kept: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,10 +210,10 @@ def pack_loaded(loaded: Loaded) -> bytes:
 def unpack_loaded(frame: Frame) -> Loaded:
     found = _object(frame)
     replica, load_us, memory_bytes, warm_us, import_bytes, held_us = (
-        _field(found, name, int) for name in Loaded.__slots__ if name != "differs"
+        _field(found, name, int) for name in Loaded.__slots__ if name not in ("differs", "kept")
     )
-    differs = _field(found, "differs", str)[:MESSAGE_CHARS_MAX]
-    return Loaded(replica, load_us, memory_bytes, warm_us, import_bytes, differs, held_us)
+    differs, kept = _field(found, "differs", str)[:MESSAGE_CHARS_MAX], _field(found, "kept", bool)
+    return Loaded(replica, load_us, memory_bytes, warm_us, import_bytes, differs, held_us, kept)
 
 
 def pack_load_failed(replica: int, message: str) -> bytes:

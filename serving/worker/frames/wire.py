@@ -4,8 +4,8 @@ The same bytes fit a Unix socket and TCP: nothing in a frame refers to the trans
 RUN or RESULT may say "the payload lies in shared memory" (`shared.py`) where the worker's HELLO
 said that it has it. Nothing here does I/O: both sides feed `FrameBuffer` what they received.
 
-    gateway -> worker   LOAD UNLOAD RUN MEASURE LEAVE; end of file, or LAST where a connection has no half
-                        end, asks it to finish what it has and exit
+    gateway -> worker   LOAD UNLOAD RUN MEASURE LEAVE; LAST asks it to finish what it has and exit, an end
+                        of file without it says that the gateway is gone
     worker -> gateway   HELLO LOADED LOAD_FAILED UNLOADED RESULT FAILED MEASURED RAISED ROW
     gateway <-> node    NOTE (`serving/runtime/nodes/notes.py`)
 """
@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from serving.values.tensor import Buffer
 
-VERSION: Final = 5
+VERSION: Final = 6
 MAGIC: Final = b"Pk"
 HEADER: Final = struct.Struct("<2sBBIQ")
 """Magic, version, kind, metadata bytes, payload bytes that follow on the stream."""

@@ -79,6 +79,12 @@ class DeviceLoop(WorkerLoop):
             self._answering.join()
             self._pinned.release()
 
+    def _let_go(self) -> None:
+        """See `WorkerLoop`. What was launched lands first, and its answers go nowhere."""
+        self._flights.join()
+        self._pinned.release()
+        super()._let_go()
+
     def in_turn(self, work: Callable[[], _T]) -> _T:
         """Do this in the thread that launches batches, between two of them. Call it from another thread."""
         future: Future[_T] = Future()

@@ -43,33 +43,37 @@ SLOW_S: Final = 2.0
 once share the interpreter, and cannot be told apart by the memory that they take."""
 BESIDE_MAX: Final = 8
 """Loads at once; where all are slow the next one waits for one of them."""
+KEPT_S: Final = 10.0
+"""After a gateway's last order, until what it has not asked for of the one before is unloaded."""
 SWITCH_S: Final = 0.0005
 """For `sys.setswitchinterval`; Python's own is 5 ms."""
 
 
 class _Load:
     """A load that was asked for; `wanted` until its replica is to be unloaded again, `ended` when nothing of
-    it is under way; `alone`: no other was when it began."""
+    it is under way; `alone`: no other was when it began; `gateway`: counts gateways, to answer the right
+    one."""
 
-    __slots__ = ("alone", "ended", "order", "wanted")
+    __slots__ = ("alone", "ended", "gateway", "order", "wanted")
 
-    def __init__(self, order: LoadOrder) -> None:
+    def __init__(self, order: LoadOrder, gateway: int) -> None:
         self.order = order
+        self.gateway = gateway
         self.wanted = self.alone = True
         self.ended = threading.Event()
 
 
 class _Unload:
     """A replica that takes no batches any more, and its loaded replica, if it is still loaded, or its load.
-    `told`: its requester hears when its memory is free."""
+    `gateway`: which hears when its memory is free, 0 for none."""
 
-    __slots__ = ("load", "number", "replica", "told")
+    __slots__ = ("gateway", "load", "number", "replica")
 
-    def __init__(self, number: int, replica: LoadedReplica | None, load: _Load | None, told: bool) -> None:
+    def __init__(self, number: int, replica: LoadedReplica | None, load: _Load | None, gateway: int) -> None:
         self.number = number
         self.replica = replica
         self.load = load
-        self.told = told
+        self.gateway = gateway
 
 
 _Job = TypeVar("_Job", _Load, _Unload)
@@ -95,10 +99,14 @@ class Loader:
         self._send = send
         self._tracebacks = Tracebacks()
         self._garbage = Garbage()
-        self._lock = threading.Lock()  # of the three that follow
+        self._lock = threading.Lock()  # of the four that follow
         self._replicas: dict[int, LoadedReplica] = {}
+        self._kept: list[LoadedReplica] = []  # of the gateway before
         self._loads: dict[int, _Load] = {}
         self._begun: list[_Load] = []  # under way
+        self._answering = threading.Lock()  # of the number that follows
+        self._gateway = 1
+        self._clearing: threading.Timer | None = None
         self._room = threading.Semaphore(BESIDE_MAX)
         self._jobs: Queue[_Load | _Unload] = Queue()
         self._thread = threading.Thread(target=self._work, name="loader", daemon=True)
@@ -120,12 +128,22 @@ class Loader:
     def load(self, order: LoadOrder) -> None:
         """Load a replica: LOADED or LOAD_FAILED is sent, unless it is unloaded before. Raises ProtocolError
         if it is already here."""
-        job = _Load(order)
+        job = _Load(order, self._gateway)
         with self._lock:
             if order.replica in self._loads or order.replica in self._replicas:
                 raise ProtocolError(f"orders replica {order.replica} a second time")
-            self._loads[order.replica] = job
-        self._jobs.put(job)
+            kept = next((each for each in self._kept if each.is_for(order)), None)
+            if kept is None:
+                self._loads[order.replica] = job
+            else:
+                self._kept.remove(kept)
+                kept.order = order
+                self._replicas[order.replica] = kept
+        if kept is None:
+            self._jobs.put(job)
+        else:
+            self._tell(job.gateway, pack_loaded(replace(kept.loaded, replica=order.replica, kept=True)))
+        self.clear_kept_later()
 
     def unload(self, number: int, told: bool = True) -> None:
         """Unload a replica: no batch finds it from here on; UNLOADED is sent when its memory is given
@@ -134,8 +152,45 @@ class Loader:
             load = self._loads.pop(number, None)
             if load is not None:
                 load.wanted = False
-            job = _Unload(number, self._replicas.pop(number, None), load, told)
+            job = _Unload(number, self._replicas.pop(number, None), load, self._gateway if told else 0)
         self._jobs.put(job)
+
+    def let_go(self) -> None:
+        """Answer the gateway no more. What is loaded stays for the next one, and loads under way are given
+        up."""
+        with self._answering:
+            self._gateway += 1
+        with self._lock:
+            for load in self._loads.values():
+                load.wanted = False
+            self._loads.clear()
+            self._kept += self._replicas.values()
+            self._replicas.clear()
+
+    def clear_kept_later(self) -> None:
+        """Unload what the gateway before had and this one does not want, unless it orders more soon."""
+        if self._clearing is not None:
+            self._clearing.cancel()
+        if self._kept:
+            self._clearing = threading.Timer(KEPT_S, self._clear_kept, (self._gateway,))
+            self._clearing.daemon = True
+            self._clearing.start()
+
+    def _clear_kept(self, gateway: int) -> None:
+        if self.loading:
+            self.clear_kept_later()
+            return
+        with self._lock:
+            gone = self._kept if gateway == self._gateway else []
+            self._kept = [] if gone else self._kept
+        for each in gone:
+            self._jobs.put(_Unload(each.order.replica, each, None, 0))
+
+    def _tell(self, gateway: int, frame: bytes) -> None:
+        """Send a frame, unless its gateway is gone: another would take it for its own."""
+        with self._answering:
+            if gateway == self._gateway:
+                self._send(frame)
 
     # ---- the loader's threads
 
@@ -173,19 +228,18 @@ class Loader:
     def _carry_out(self, job: _Load) -> None:
         order = job.order
         SPEAKING.model = order.model
+        replica: LoadedReplica | None = None
         try:
             with self._garbage.paused(), Heartbeat() as heartbeat:
-                replica, loaded = load_replica(
-                    self._backend, order, self._memory, self._garbage, self._in_turn
-                )
+                found, loaded = load_replica(self._backend, order, self._memory, self._garbage, self._in_turn)
         except MODEL_ERRORS as error:
             message = f"{order.model} {order.variant} could not be loaded: {describe(error)}"
-            self._send(pack_raised(self._tracebacks.of(error, order, "while it was loaded")))
+            self._tell(job.gateway, pack_raised(self._tracebacks.of(error, order, "while it was loaded")))
             answer = pack_load_failed(order.replica, message)
-            replica = None
         else:
             alone = job.alone and len(self._begun) == 1
-            answer = pack_loaded(replace(loaded, held_us=heartbeat.longest_us if alone else 0))
+            found.loaded = replace(loaded, held_us=heartbeat.longest_us if alone else 0)
+            answer, replica = pack_loaded(found.loaded), found
         with self._lock:
             self._begun.remove(job)
             wanted = job.wanted
@@ -196,7 +250,7 @@ class Loader:
         if replica is None or not wanted:
             self._clear(replica)
         if wanted:
-            self._send(answer)
+            self._tell(job.gateway, answer)
 
     def _give_back(self, job: _Unload) -> None:
         """Give the memory back; where that has to wait for a slow load, on a thread beside other jobs."""
@@ -210,12 +264,11 @@ class Loader:
             job.load.ended.wait()  # it is dropped as it ends
         SPEAKING.model = job.replica.order.model if job.replica is not None else ""
         self._clear(job.replica)
-        if job.told:
-            self._send(pack_unloaded(job.number))
+        self._tell(job.gateway, pack_unloaded(job.number))
 
     def _clear(self, gone: LoadedReplica | None = None) -> None:
         with self._lock:
-            orders = [replica.order for replica in self._replicas.values()]
+            orders = [replica.order for replica in (*self._replicas.values(), *self._kept)]
             orders += [load.order for load in self._begun]
         self._backend.keep(orders)
         if gone is None:

@@ -1,7 +1,8 @@
 """The worker's loop: one frame at a time, blocking, on one thread, which is the shortest way. What takes long
 and is no batch, loads and unloads, is another's (`loader.py`).
 
-It ends at end of file: the gateway closed its end, on purpose or by dying.
+It ends when the gateway says so (LAST). At an end of file without it, the gateway is gone: the loop goes on
+with the next gateway, if there is one in time.
 """
 
 import socket
@@ -45,6 +46,7 @@ from serving.worker.frames.wire import (
 )
 from serving.worker.loop.loader import Loader
 from serving.worker.process.memory import Memory
+from serving.worker.process.orphans import Inheritance
 from serving.worker.process.output import SPEAKING
 from serving.worker.process.yardstick import Yardstick
 from serving.worker.replicas.guards import refused_rows
@@ -58,8 +60,13 @@ GONE: Final = (ConnectionError, TimeoutError)
 _IOV_MAX = 512  # buffers of one sendmsg; Linux takes 1024
 
 
+def _no_gateway() -> Inheritance | None:
+    return None
+
+
 class WorkerLoop:
-    """One slice's replicas behind one socket. `areas`: shared memory for requests and answers, or None."""
+    """One slice's replicas behind one socket. `areas`: shared memory for requests and answers, or None.
+    `next_gateway`: waits for one that takes the worker over."""
 
     def __init__(
         self,
@@ -89,6 +96,8 @@ class WorkerLoop:
         self._behind: deque[Frame] = deque()  # came while a stream ran
         self._gone: set[tuple[int, int]] = set()  # batch and row, of that stream and of those behind
         self._at_end = False  # the gateway has closed its end, as was seen then
+        self._dismissed = False  # it has said that the worker is to end
+        self.next_gateway: Callable[[], Inheritance | None] = _no_gateway
 
     @property
     def loading(self) -> bool:
@@ -96,14 +105,43 @@ class WorkerLoop:
         return self._loader.loading
 
     def serve(self) -> None:
-        """Serve until the gateway is gone. Raises ProtocolError if it sends what no gateway sends."""
-        with suppress(*GONE):
-            self._send((pack_hello(self._requests is not None, {"numpy": np.__version__}),))
-            while (frame := self._following()) is not None:
-                handler = self._handlers.get(frame.kind)
-                if handler is None:
-                    raise ProtocolError(f"a gateway sends no {frame.kind.name} frames")
-                handler(frame)
+        """Serve until a gateway ends the worker, or is gone and no other takes it over. Raises ProtocolError
+        if it sends what no gateway sends."""
+        while True:
+            with suppress(*GONE):
+                self._serve_gateway()
+            if self._dismissed:
+                return
+            self._let_go()
+            found = self.next_gateway()
+            if found is None:
+                return
+            self._take_up(found)
+
+    def _serve_gateway(self) -> None:
+        self._send((pack_hello(self._requests is not None, {"numpy": np.__version__}),))
+        while (frame := self._following()) is not None:
+            handler = self._handlers.get(frame.kind)
+            if handler is None:
+                raise ProtocolError(f"a gateway sends no {frame.kind.name} frames")
+            handler(frame)
+
+    def _let_go(self) -> None:
+        """Forget what the gateway has asked for and not got. Its replicas stay."""
+        self._loader.let_go()
+        self._behind.clear()
+        self._gone.clear()
+        self._at_end = False
+
+    def _take_up(self, found: Inheritance) -> None:
+        """Go on with the next gateway's connection and shared memory."""
+        for area in (self._requests, self._answers):
+            if area is not None:
+                area.close()
+        self._requests, self._answers = map(SharedArea, found.areas) if found.areas else (None, None)
+        self._sock.close()
+        self._sock, self._frames = socket.socket(fileno=found.connection), FrameBuffer()
+        self._loader.clear_kept_later()
 
     def _following(self) -> Frame | None:
         if self._behind:
@@ -222,7 +260,7 @@ class WorkerLoop:
         return [head, *data]
 
     def _end(self, _frame: Frame) -> None:
-        self._at_end = True
+        self._at_end = self._dismissed = True
 
     def _load(self, frame: Frame) -> None:
         self._loader.load(unpack_load(frame))

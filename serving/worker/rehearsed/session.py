@@ -115,6 +115,7 @@ class Session:
             FrameKind.UNLOAD: self._unload,
             FrameKind.MEASURE: self._measure,
             FrameKind.LEAVE: lambda _frame: None,  # a made-up answer has one part
+            FrameKind.LAST: lambda _frame: None,  # an end of file follows
         }
         if pace.lost_us < float("inf"):
             host.at(round(pace.lost_us), lambda: self.end(LOST))

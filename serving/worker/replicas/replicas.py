@@ -7,6 +7,7 @@ import time
 import traceback
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Final, cast
 
@@ -40,17 +41,23 @@ to some 5 %)."""
 
 class LoadedReplica:
     """A loaded variant and the spec that its answers are held to. `settled`: the thread that runs its batches
-    is set up for it. `freezes`: of the collector (`Garbage`), before it was loaded."""
+    is set up for it. `freezes`: of the collector (`Garbage`), before it was loaded. `loaded`: what its load
+    took."""
 
-    __slots__ = ("_model", "_weighed", "ended_us", "freezes", "order", "settled")
+    __slots__ = ("_model", "_weighed", "ended_us", "freezes", "loaded", "order", "settled")
 
     def __init__(self, order: LoadOrder, model: LoadedModel, freezes: int) -> None:
         self.order = order
         self.freezes = freezes
+        self.loaded = Loaded(order.replica, 0, 0)
         self.settled = False
         self.ended_us = 0  # when its last predict was over, by the machine's monotonic clock
         self._model = model
         self._weighed: dict[tuple[int, int], int] = {}  # bytes that a run takes, by rows and size
+
+    def is_for(self, order: LoadOrder) -> bool:
+        """Return whether the order would load the same, but for the replica's number."""
+        return replace(order, replica=self.order.replica) == self.order
 
     def predict(
         self, inputs: Arrays, parameters: dict[str, ParameterValue]

@@ -21,15 +21,17 @@ def with_guards(guards: str, at: str = "SCORES") -> str:
 
 def test_what_is_stated_holds_and_the_rest_has_no_bound(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OWN", "secret")
-    stated = "{environment: {B: '2', A: ''}, inherit: [OWN], memory_mb: 100.5, open_files: 64}"
+    stated = "{environment: {B: '2', A: ''}, inherit: [OWN], memory_mb: 100.5, open_files: 64, orphan_s: 0.5}"
     read = load_settings(write_gateway(home, with_workers(stated)))
-    assert read.workers == WorkersSpec((("A", ""), ("B", "2")), ("OWN",), 105_381_888, 64)
+    owner = str(home / "penstock.yaml")
+    variables = (("A", ""), ("B", "2"))
+    assert read.workers == WorkersSpec(variables, ("OWN",), 105_381_888, 64, orphan_s=0.5, owner=owner)
     assert read.warnings == ()
     assert "secret" not in repr(read)
     line = "workers: at most 100.5 MB each; at most 64 open files a process; given A, B, OWN"
     assert line in plan_lines(read)
     plain = load_settings(write_gateway(home, GATEWAY))
-    assert plain.workers == WorkersSpec()
+    assert plain.workers == WorkersSpec(owner=owner)
     assert not [line for line in plan_lines(plain) if "workers" in line or "guard" in line]
 
 
@@ -37,7 +39,7 @@ def test_what_is_stated_holds_and_the_rest_has_no_bound(home: Path, monkeypatch:
     ("workers", "said"),
     [
         ("{memory: 3}", "1:11: workers.memory: unknown key; got 'memory', expected environment, inherit, "
-         "memory_mb, open_files, processes or spare (did you mean memory_mb?)"),
+         "memory_mb, open_files, processes, spare or orphan_s (did you mean memory_mb?)"),
         ("{memory_mb: 5}", "1:22: workers.memory_mb: too small; got 5, expected 64 or more"),
         ("{open_files: 3}", "1:23: workers.open_files: too small; got 3, expected 64 or more"),
         ("{environment: {1A: x}}", "1:25: workers.environment.1A: not the name of a variable; got '1A', "
