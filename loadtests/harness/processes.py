@@ -57,10 +57,19 @@ def children(pid: int) -> list[int]:
 
 
 def workers_of(gateway: int) -> list[int]:
-    """Return the worker processes of a gateway, without spares. The gateway's children are the keepers of its
-    workers."""
-    lines = {pid: command_line(pid) for pid in children(gateway)}
-    keepers = [pid for pid, line in lines.items() if "serving.worker" in line and f"+{SPARE} " not in line]
+    """Return the worker processes of a gateway, without spares. The keepers of its workers are its children,
+    or were taken over, and then name its settings."""
+    _, _, config = command_line(gateway).partition(" --config ")
+    owner = f"--owner {os.path.abspath(config.split(' ')[0])} "
+    pids = (
+        sorted(int(folder.name) for folder in Path("/proc").glob("[0-9]*")) if config else children(gateway)
+    )
+    lines = {pid: command_line(pid) for pid in pids}
+    keepers = [
+        pid
+        for pid, line in lines.items()
+        if "serving.worker" in line and (owner in line or not config) and f"+{SPARE} " not in line
+    ]
     return [pid for keeper in keepers for pid in children(keeper) if "serving.worker" in command_line(pid)]
 
 

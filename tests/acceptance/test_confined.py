@@ -123,7 +123,7 @@ def test_no_secret_of_the_gateways_environment_reaches_a_model(
 
 
 def test_nothing_is_left_of_a_gateway_that_is_killed(tmp_path: Path) -> None:
-    with serving(settings(tmp_path)) as gateway:
+    with serving(settings(tmp_path, workers={"orphan_s": 0})) as gateway:
         answer(gateway, "sound", "start 600", "orphan 600")
         await_true(lambda: commands(gateway).count("sleep\x00600\x00") == 2, gateway)
         pids, told = descendants(gateway.process.pid), commands(gateway)
