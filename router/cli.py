@@ -344,6 +344,29 @@ def _place(asked: PlaceOptions) -> int:
 app.command("place", cls=Verb)(command(PlaceOptions, _place))
 
 
+@app.command("upgrade", cls=Verb)
+def upgrade(
+    config: ConfigOption = Path("penstock.yaml"),
+    python: Annotated[
+        Path | None, typer.Option(help="Start the next gateway with this Python, as of another environment.")
+    ] = None,
+) -> None:
+    """Replace the gateway of these settings on this machine: no request is lost, no model is loaded again.
+
+    The gateway starts the next one by its own command, and hands it listeners, connections and workers.
+    Exit code 1: the gateway that serves goes on.
+    """
+    from router.startup.upgrade.asking import ask
+    from router.startup.upgrade.going import UpgradeError
+
+    try:
+        pid = ask(config, "" if python is None else str(python.absolute()))
+    except UpgradeError as error:
+        typer.echo(f"penstock upgrade: {error}", err=True)
+        raise typer.Exit(1) from None
+    typer.echo(f"process {pid} serves {config} now")
+
+
 def _node(asked: NodeOptions) -> int:
     """Lend this machine to a gateway on another: it calls there, and runs workers for it.
 

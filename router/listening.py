@@ -6,7 +6,12 @@ import errno
 import os
 import socket
 import stat
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
+
+BACKLOG: Final = 2048
+"""Connections that the kernel holds before they are taken."""
 
 
 def is_listening(server: asyncio.Server | None) -> bool:
@@ -22,6 +27,44 @@ def _accepts(known: socket.socket) -> bool:
             return same and bool(found.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     except OSError:  # the number is no socket's any more
         return False
+
+
+class Listening:
+    """The listening socket of a server on TCP. `inherited`: of the gateway before, for the next start."""
+
+    def __init__(self) -> None:
+        self.inherited: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+
+    async def open(
+        self, make: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = BACKLOG
+    ) -> int:
+        """Listen, and return the port. Raises OSError if the address cannot be had."""
+        loop = asyncio.get_running_loop()
+        given, self.inherited = self.inherited, None
+        if given is None:
+            self._server = await loop.create_server(make, host, port, backlog=backlog)
+        else:
+            self._server = await loop.create_server(make, sock=given, backlog=backlog)
+        bound: int = self._server.sockets[0].getsockname()[1]
+        return bound
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the kernel still listens for it."""
+        return is_listening(self._server)
+
+    def duplicate(self) -> socket.socket | None:
+        """Return the socket once more, for another process; None if there is not exactly one."""
+        sockets = () if self._server is None else self._server.sockets
+        return socket.socket(fileno=os.dup(sockets[0].fileno())) if len(sockets) == 1 else None
+
+    def close(self) -> asyncio.Server | None:
+        """Listen no longer; what was accepted goes on. Return the server that has closed."""
+        closed, self._server = self._server, None
+        if closed is not None:
+            closed.close()
+        return closed
 
 
 class SocketFile:

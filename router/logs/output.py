@@ -149,6 +149,11 @@ class Output:
         self._python = (sys.stdout, sys.stderr)
 
     @property
+    def places(self) -> tuple[int, int]:
+        """The descriptors that were this process' standard output and standard error."""
+        return self._places[0], self._places[1]
+
+    @property
     def last_words(self) -> int:
         """The descriptor that was this process' standard error: for what is printed while it crashes."""
         return self._places[1]

@@ -17,6 +17,7 @@ from router.http.app import create_app
 from router.http.endpoints.routes import add_endpoints
 from router.http.fastpath import RestServer, create_server
 from router.http.feedback import add_feedback
+from router.listening import Listening
 from router.logs.logs import lines_dropped
 from router.management.admin import ChangeGuard
 from router.management.devices import DeviceBoard, kind_named
@@ -116,7 +117,7 @@ class GatewayServer:
         self.fleet = Fleet(control, self.gateway, store, shares, find_capacity, settings.workers)
         self._devices = DeviceBoard(self.fleet, shares)
         self.tls = None if server.tls is None else Encryption(server.tls, limits, say)
-        self._nodes = NodeBoard(settings, self.fleet, None if self.tls is None else self.tls.certificates)
+        self.nodes = NodeBoard(settings, self.fleet, None if self.tls is None else self.tls.certificates)
         self.fleet.observer, self.fleet.free_memory = self._telemetry, free_memory_bytes
         self._telemetry.read_present = self._present
         self._lag = LoopLag(self.gateway.now_us, self._telemetry.observe_lag, self._telemetry.stalled)
@@ -141,7 +142,7 @@ class GatewayServer:
     def _make_edges(self, server: ServerSettings, limits: Limits, selecting: RatedServing) -> None:
         """Make the servers, the routes that they offer, and the watch over them."""
         release, statistics = version("penstock"), self._telemetry.statistics
-        regions = open_registry(server.client_shm, limits, self._bulk, lambda: self._rest.account.refusal())
+        regions = open_registry(server.client_shm, limits, self._bulk, lambda: self.rest.account.refusal())
         app = create_app(
             self.serving,
             statistics,
@@ -155,38 +156,38 @@ class GatewayServer:
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
         self._changes = ChangeGuard(self._settings.admin, server.host)
-        self._rest = create_server(self.serving, app, server.host, server.rest_port, limits)
+        self.rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._admin = self._make_door(self._settings.admin, app)
         serve_rpc = RPC_SERVERS[server.grpc]
-        self._rpc = serve_rpc(self.serving, server.name, release, limits, server.host, statistics)
-        self._rest.use(self._bulk)
+        self.rpc = serve_rpc(self.serving, server.name, release, limits, server.host, statistics)
+        self.rest.use(self._bulk)
         self._count_memory()
-        self._rpc.use(self._bulk)
-        self.operations.offer(app, self._rpc, self._changes, self._devices)
-        offer_shared_memory(app, self._rest, self._rpc, regions)
+        self.rpc.use(self._bulk)
+        self.operations.offer(app, self.rpc, self._changes, self._devices)
+        offer_shared_memory(app, self.rest, self.rpc, regions)
         self.operations.repository.configure = self._configure
         self.operations.repository.on_filed = lambda filed: selecting.follow(filed.tenants)
-        offer_extensions(app, self._rpc, self._changes, self.serving, self._configure)
+        offer_extensions(app, self.rpc, self._changes, self.serving, self._configure)
         self._changes.stand_before(app)
         if self._settings.auth is not None:
-            for each in (self._rest, self._admin, self._rpc):
+            for each in (self.rest, self._admin, self.rpc):
                 each.ask_for_keys(self._guard)
         if server.cors:
-            self._rest.allow_origins(server.cors)
+            self.rest.allow_origins(server.cors)
         if self._settings.logging.access:
-            for each in (self._rest, self._admin, self._rpc):
+            for each in (self.rest, self._admin, self.rpc):
                 each.log_access()
         self._metrics = MetricsServer(self._telemetry)
         if self._settings.auth is not None and self._settings.auth.metrics:
             self._metrics.admit = self._guard.admit_scrape
         if self.tls is not None:
-            self.tls.use(self._rest, self._rpc, self._metrics, self._admin)
+            self.tls.use(self.rest, self.rpc, self._metrics, self._admin)
         self.edges = Edges(
-            {"rest": self._rest, "grpc": self._rpc, "admin": self._admin, "metrics": self._metrics}
+            {"rest": self.rest, "grpc": self.rpc, "admin": self._admin, "metrics": self._metrics}
         )
-        join(self._rest, self._rpc, self.edges.look)
-        self._rpc.is_live = lambda: not self.edges.why_dead
-        self.gateway.on_readiness = self._rpc.health.look
+        join(self.rest, self.rpc, self.edges.look)
+        self.rpc.is_live = lambda: not self.edges.why_dead
+        self.gateway.on_readiness = self.rpc.health.look
 
     def _configure(self, model: ServedModel) -> Any:
         """Return the model's ModelConfig."""
@@ -203,10 +204,10 @@ class GatewayServer:
 
     def _count_memory(self) -> None:
         """Count the memory of all edges in one account."""
-        account = self._rest.account
+        account = self.rest.account
         account.count("calls", self.gateway.held_bytes)
         account.count("bulk", lambda: self._bulk.held_bytes)
-        self._rpc.count(account)
+        self.rpc.count(account)
         self._bulk.use(account)
 
     def _take_models(self) -> None:
@@ -217,29 +218,41 @@ class GatewayServer:
         for model in models.values():
             self._telemetry.serve(model)
         self._known = set(models)
-        self._rest.serve(models)
+        self.rest.serve(models)
 
     async def bind(self) -> None:
         """Open all ports; OSError names the one that cannot be had."""
         server, admin = self._settings.server, self._settings.admin
         host = f"[{server.host}]" if ":" in server.host else server.host
         start = f"http{'s' * (self.tls is not None)}://{host}"
-        self.rest_url = f"{start}:{await self._rest.start()}"
+        self.rest_url = f"{start}:{await self.rest.start()}"
         port = await self._admin.start()
         self.replanning.door = self._changes.address = replace(admin, port=port).address
-        self.grpc_address = f"{host}:{await self._rpc.start(server.grpc_port)}"
+        self.grpc_address = f"{host}:{await self.rpc.start(server.grpc_port)}"
         self.metrics_url = f"{start}:{await self._metrics.start(server.host, server.metrics_port)}"
-        self.nodes_address = await self._nodes.start()
+        self.nodes_address = await self.nodes.start()
         await self._bulk.start(process_count())
         self._lag.start()
         if self._redis is not None:
             self._sharing = asyncio.create_task(self._redis.run())
 
+    @property
+    def sockets(self) -> dict[str, Listening]:
+        """What the edges listen on, by their names."""
+        found = {"rest": self.rest.tcp, "grpc": self.rpc.tcp, "metrics": self._metrics.tcp}
+        return {name: tcp for name, tcp in {**found, "admin": self._admin.tcp}.items() if tcp is not None}
+
+    def stop_listening(self) -> None:
+        """Refuse new connections at all edges but gRPC's; open ones are still served."""
+        self.rest.stop_listening()
+        self._admin.stop_listening()
+        self._metrics.tcp.close()
+
     async def drain(self, timeout_s: float) -> int:
         """Close the listeners, answer what was accepted; returns how many requests were left over."""
-        self._rest.stop_listening()
+        self.rest.stop_listening()
         await asyncio.gather(
-            self._rest.drain(timeout_s), self._admin.drain(timeout_s), self._rpc.stop(timeout_s)
+            self.rest.drain(timeout_s), self._admin.drain(timeout_s), self.rpc.stop(timeout_s)
         )
         self.gateway.drain()
         return self.serving.open_requests
@@ -252,8 +265,8 @@ class GatewayServer:
         if self._sharing is not None:
             self._sharing.cancel()
             await asyncio.wait([self._sharing])
-        servers = self._rest.drain(0), self._admin.drain(0), self._rpc.stop(0), self._metrics.stop()
-        await asyncio.gather(*servers, self._nodes.close())
+        servers = self.rest.drain(0), self._admin.drain(0), self.rpc.stop(0), self._metrics.stop()
+        await asyncio.gather(*servers, self.nodes.close())
         if self.tls is not None:
             self.tls.close()
         await self._bulk.close()
@@ -331,7 +344,7 @@ class GatewayServer:
             status["rates"] = rates
         if self.tls is not None:
             status["tls"] = self.tls.describe()
-        if nodes := self._nodes.describe():
+        if nodes := self.nodes.describe():
             status["nodes"] = nodes
         if gpus := self._devices.describe():
             status["gpus"] = gpus
@@ -427,7 +440,7 @@ class GatewayServer:
             where = (each["model"], each["variant"])
             variants[where] = variants.get(where, False) or each["state"] == ReplicaStatus.READY.value
         ready = {name: gateway.model_ready(name) for name in gateway.models}
-        account, control = self._rest.account, self.fleet.control
+        account, control = self.rest.account, self.fleet.control
         isolation = {name: control.isolation(each, gateway.now_us()) for name, each in gateway.models.items()}
         return ConditionPresent(
             ready,
@@ -439,7 +452,7 @@ class GatewayServer:
             paused=account.paused_count,
             connections=self._connections(),
             turned_out={
-                "rest": self._rest.turned_out,
+                "rest": self.rest.turned_out,
                 "admin": self._admin.turned_out,
                 "metrics": self._metrics.turned_out,
             },
@@ -448,7 +461,7 @@ class GatewayServer:
             auth=self._auth(),
             rates={name: rate.refused for name, rate in self._rates.by_tenant.items()},
             tls=self.tls.present() if self.tls is not None else None,
-            nodes=self._nodes.present(),
+            nodes=self.nodes.present(),
             rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
             sequences=sequence_status(gateway, gateway.models),
@@ -456,7 +469,7 @@ class GatewayServer:
 
     def _connections(self) -> dict[tuple[str, str], int]:
         found: dict[tuple[str, str], int] = {}
-        for name, edge in (("rest", self._rest), ("admin", self._admin)):
+        for name, edge in (("rest", self.rest), ("admin", self._admin)):
             found[name, "regular"], found[name, "reserved"] = edge.connection_counts
         return {**found, ("metrics", "regular"): self._metrics.connection_count}
 

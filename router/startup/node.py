@@ -62,7 +62,8 @@ async def _serve(asked: NodeOptions) -> int:
 
     def end() -> None:
         if stopping:
-            os._exit(1)  # a second signal; the workers die with this process
+            node.end_now()  # a second signal
+            os._exit(1)
         stopping.add(asyncio.create_task(node.stop()))
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -11,7 +11,7 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Final
 
 import uvloop
@@ -25,7 +25,11 @@ from router.settings import Settings
 from router.settings.builds import identified
 from router.settings.keys import KeySpec
 from router.settings.machine.descriptors import raise_limit
+from router.startup import systemd
 from router.startup.deployment import GatewayServer
+from router.startup.upgrade.asking import UpgradeDoor
+from router.startup.upgrade.coming import Coming, coming
+from router.startup.upgrade.going import Going, let_go
 from router.verbs.gpu_plan import gpu_lines
 from router.verbs.plan import cache_lines, key_lines, rehearsal_lines, slice_lines
 from serving.compiled import is_compiled
@@ -55,10 +59,13 @@ def serve_settings(filed: Settings, keys: Sequence[KeySpec] = (), reload: bool =
             logger.warning("%s", lacking)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
-                return runner.run(_serve(settings, filed, output, keys, reload))
+                code, going = runner.run(_serve(settings, filed, output, keys, reload))
             except Exception:  # the interpreter would print it to a reader that may have stalled
                 logger.exception("penstock has ended by an error of its own")
                 return 1
+    if going is not None:
+        going.leave()
+    return code
 
 
 def freeze() -> None:
@@ -71,39 +78,94 @@ def freeze() -> None:
 
 async def _serve(
     settings: Settings, filed: Settings, output: Output, keys: Sequence[KeySpec], reload: bool
-) -> int:
+) -> tuple[int, Going | None]:
+    """Return the exit code, and how to leave this process to the next gateway if there is one."""
     deployment = GatewayServer(settings, filed, _say, keys)
     freeze()  # while there is no client that would wait for it
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, output, deployment)
+    follows = coming()
+    if follows is not None:
+        await follows.await_turn()
+        deployment.fleet.workers.wait_to_start = follows.wait_to_start
+    elif not await _bind(deployment):
+        await deployment.close()
+        return 1, None
+    going = Going(deployment, settings.limits, stop, output.places)
+    door = UpgradeDoor(settings.workers.owner, going)
+    async with asyncio.TaskGroup() as tasks:
+        fleet = tasks.create_task(deployment.fleet.run())
+        if follows is not None and not await _take_over(deployment, settings, follows):
+            await let_go(deployment, [*deployment.fleet.specs])
+            stop.set()
+        else:
+            _announce(deployment, settings, keys)
+            door.open()
+            systemd.tell("READY=1")
+        watches = [tasks.create_task(watch) for watch in _watches(deployment, stop, reload)]
+        await stop.wait()
+        for watch in watches:
+            watch.cancel()
+        door.close()
+        unanswered = await (going.hand_over() if going.ready else _drain(deployment, settings))
+        going.end()
+        deployment.fleet.stop()
+        await fleet
+        await deployment.close()
+        await door.answered()
+        if follows is not None:
+            await follows.close()
+    outcome = going.outcome if going.ready else "penstock has ended"
+    logger.info("%s%s", outcome, f"; {unanswered} requests were left unanswered" if unanswered else "")
+    if going.ready:
+        return 0, going
+    return 1 if deployment.edges.why_dead or not deployment.rest_url else 0, None
+
+
+def _watches(
+    deployment: GatewayServer, stop: asyncio.Event, reload: bool
+) -> list[Coroutine[None, None, None]]:
+    watches = [
+        _announce_changes(deployment),
+        deployment.operations.run(),
+        _watch_edges(deployment, stop),
+    ]
+    if deployment.key_watch is not None:
+        watches.append(deployment.key_watch.run())
+    if deployment.tls is not None:
+        watches.append(deployment.tls.watch.run())
+    if reload:
+        watches.append(deployment.operations.reloads.run())
+    return watches
+
+
+async def _bind(deployment: GatewayServer) -> bool:
+    """Open all ports, and return whether that succeeded; the log says what is wrong."""
     try:
         await deployment.bind()
     except OSError as error:
         logger.error("penstock cannot listen: %s%s", error, PORTS if "in use" in str(error) else "")
-        await deployment.close()
-        return 1
-    _announce(deployment, settings, keys)
-    async with asyncio.TaskGroup() as tasks:
-        fleet = tasks.create_task(deployment.fleet.run())
-        watches = [
-            tasks.create_task(_announce_changes(deployment)),
-            tasks.create_task(deployment.operations.run()),
-            *([] if deployment.key_watch is None else [tasks.create_task(deployment.key_watch.run())]),
-            *([] if deployment.tls is None else [tasks.create_task(deployment.tls.watch.run())]),
-            tasks.create_task(_watch_edges(deployment, stop)),
-            *([tasks.create_task(deployment.operations.reloads.run())] if reload else []),
-        ]
-        await stop.wait()
-        for watch in watches:
-            watch.cancel()
-        unanswered = await _drain(deployment, settings)
-        deployment.fleet.stop()
-        await fleet
-        await deployment.close()
-    logger.info("penstock has ended%s", f"; {unanswered} requests were left unanswered" if unanswered else "")
-    return 1 if deployment.edges.why_dead else 0
+        return False
+    return True
+
+
+async def _take_over(deployment: GatewayServer, settings: Settings, follows: Coming) -> bool:
+    """Begin with the workers and listeners of the gateway before; return whether that succeeded."""
+    await follows.await_replicas(deployment)
+    server, admin = settings.server, settings.admin
+    wanted = {
+        "rest": (server.host, server.rest_port),
+        "grpc": (server.host, server.grpc_port),
+        "metrics": (server.host, server.metrics_port),
+        "admin": (admin.host, admin.port),
+    }
+    follows.lend_listeners(deployment, wanted)
+    if not await _bind(deployment):
+        return False
+    await follows.begin(deployment)
+    return True
 
 
 async def _watch_edges(deployment: GatewayServer, stop: asyncio.Event) -> None:

@@ -11,7 +11,7 @@ from router.grpc.fastrpc.door import RestDoor
 from router.grpc.fastrpc.edge import RpcEdge
 from router.grpc.rpc.service import RpcService
 from router.http.fastpath import RestServer
-from router.listening import is_listening
+from router.listening import Listening
 from router.protocol.oip import ReadStatistics
 from router.security.tls.gate import Gate
 from serving.ports import Serving
@@ -19,8 +19,6 @@ from serving.values.specs import Limits
 
 logger = logging.getLogger(__name__)
 
-BACKLOG = 2048
-"""Connections that the kernel holds before they are taken."""
 PROTOCOLS = ("h2",)
 """What the port speaks, by the names of ALPN (RFC 7301)."""
 END_S = 1.0
@@ -41,7 +39,7 @@ class FastRpcServer(RpcService):
     ) -> None:
         super().__init__(serving, server_name, version, limits, host, statistics)
         self._edge = RpcEdge(self)
-        self._listener: asyncio.Server | None = None
+        self.tcp = self._tcp = Listening()
         self._port = 0
         self._rest: RestServer | None = None
         self._connect: Callable[[], asyncio.Protocol] = self.protocol
@@ -66,19 +64,17 @@ class FastRpcServer(RpcService):
 
     @property
     def listening(self) -> bool:
-        return is_listening(self._listener)
+        return self._tcp.is_open
 
     async def again(self) -> None:
-        self._stop_listening()
-        loop = asyncio.get_running_loop()
+        self._tcp.close()
         try:
-            self._listener = await loop.create_server(self._connect, self.host, self._port, backlog=BACKLOG)
+            self._port = await self._tcp.open(self._connect, self.host, self._port)
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             reason = "the port is taken" if taken else (error.strerror or str(error)).rpartition(": ")[2]
             host = f"[{self.host}]" if ":" in self.host else self.host
             raise OSError(f"cannot serve gRPC on {host}:{self._port}: {reason}") from error
-        self._port = self._listener.sockets[0].getsockname()[1]
 
     def encrypt(self, gate: Gate) -> None:
         self._connect = gate.behind(self.protocol, lambda: PROTOCOLS)
@@ -87,7 +83,7 @@ class FastRpcServer(RpcService):
         edge = self._edge
         self.calls.stop()
         self.health.end()  # a Watch would use up the grace
-        self._stop_listening()
+        self._tcp.close()
         edge.draining = True
         for connection in tuple(edge.connections):
             connection.drain()
@@ -106,8 +102,3 @@ class FastRpcServer(RpcService):
         edge.close()
         if edge.tasks:
             await asyncio.wait(tuple(edge.tasks), timeout=END_S)
-
-    def _stop_listening(self) -> None:
-        if self._listener is not None:
-            self._listener.close()
-            self._listener = None

@@ -18,6 +18,7 @@ from router.grpc.rpc.health import Health
 from router.grpc.rpc.inference import Asked, Inferences, is_expiring
 from router.grpc.rpc.reflection import PATHS, Reflection
 from router.grpc.rpc.streaming import STREAM, Streams
+from router.listening import Listening
 from router.payloads.bulk.pool import Bulk
 from router.payloads.regions.registry import Regions
 from router.protocol.account import Account
@@ -59,6 +60,7 @@ class RpcService:
         self._statistics = statistics
         self._more: dict[str, RpcMethod | Screened] = {}
         self.access = False  # each answer is logged
+        self.tcp: Listening | None = None  # if another gateway can get its socket
         self.calls = Calls(serving, limits)
         self.inferences = Inferences(serving, self.calls, limits)
         self.streams = Streams(serving, self.calls, self.inferences, limits)

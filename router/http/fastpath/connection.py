@@ -357,6 +357,12 @@ class Connection(HttpToolsProtocol):
             return now_s - since_s
         return 0.0 if answers else now_s - self.made_s
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether all that the client has sent is answered, and it may send more."""
+        going = self.refused or self.ended or self.behind or self.pipeline or self.transport.is_closing()
+        return not (going or self.parsing) and self.waiting()[1] is WaitsFor.REQUEST
+
     def push_out(self) -> None:
         """See `router.http.fastpath.places.PlacedConnection`."""
         self.transport.close()

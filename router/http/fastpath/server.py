@@ -5,6 +5,8 @@ uvicorn's own Server is not used: it captures signals and raises them again afte
 
 import asyncio
 import logging
+import os
+import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ from starlette.middleware.cors import CORSMiddleware
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
+from router.http.fastpath.connection import Connection
 from router.http.fastpath.edge import FastEdge
 from router.http.fastpath.protocol import FastProtocol
-from router.listening import SocketFile, is_listening
+from router.listening import BACKLOG, Listening, SocketFile, is_listening
 from router.logs.access import logged, say_access
 from router.payloads.bulk.pool import Bulk
 from router.payloads.regions.registry import Regions
@@ -43,7 +46,8 @@ class RestServer:
     def __init__(self, config: Config, edge: FastEdge) -> None:
         self._config = config
         self._edge = edge
-        self._listener: asyncio.Server | None = None
+        self.tcp = Listening()
+        self._listener: asyncio.Server | None = None  # on a Unix socket
         self._port = config.port
         self._file: SocketFile | None = None
         self._name = "REST"
@@ -52,7 +56,9 @@ class RestServer:
     @property
     def listening(self) -> bool:
         """Whether connections are taken."""
-        return is_listening(self._listener) and (self._file is None or self._file.is_there)
+        if self._file is None:
+            return self.tcp.is_open
+        return is_listening(self._listener) and self._file.is_there
 
     async def start(self) -> int:
         """Listen; returns the port (the one chosen by the system where 0 was asked for; a socket has none).
@@ -70,14 +76,9 @@ class RestServer:
         host, port, file = self._config.host, self._port, self._file
         try:
             if file is None:
-                self._listener = await loop.create_server(
-                    self._connect, host, port, backlog=self._config.backlog
-                )
-                self._port = self._listener.sockets[0].getsockname()[1]
+                self._port = await self.tcp.open(self._connect, host, port)
             else:
-                self._listener = await loop.create_unix_server(
-                    self._make, sock=file.bind(), backlog=self._config.backlog
-                )
+                self._listener = await loop.create_unix_server(self._make, sock=file.bind(), backlog=BACKLOG)
         except OSError as error:
             reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
             where = f"{host}:{port}" if file is None else file.path
@@ -93,11 +94,11 @@ class RestServer:
     def _spoken(self) -> Sequence[str]:
         return (HTTP1,) if self._edge.http2 is None else BOTH
 
-    def listen_as(self, name: str, socket: Path | None = None) -> None:
-        """Call this server `name` in errors; with `socket`, listen on that Unix socket. Call this before
+    def listen_as(self, name: str, path: Path | None = None) -> None:
+        """Call this server `name` in errors; with `path`, listen on a Unix socket there. Call this before
         `start`."""
         self._name = name
-        self._file = SocketFile(socket) if socket is not None else None
+        self._file = SocketFile(path) if path is not None else None
 
     def ask_for_keys(self, guard: KeyGuard) -> None:
         """Require keys: let in only callers that the guard lets in. Call this before `log_access` and
@@ -163,11 +164,34 @@ class RestServer:
 
     def stop_listening(self) -> None:
         """Refuse new connections; the open ones are still served."""
+        self.tcp.close()
         if self._listener is not None:
             self._listener.close()
             self._listener = None
         if self._file is not None:
             self._file.remove()
+
+    def give_away(self) -> list[socket.socket]:
+        """Return the connections that wait for a request, for the next gateway; they are closed here. With
+        TLS they cannot be given away, and end."""
+        given: list[socket.socket] = []
+        for connection in tuple(self._edge.state.connections):
+            if self._connect != self._make:
+                connection.shutdown()
+            elif isinstance(connection, Connection) and connection.at_rest:
+                transport: Any = connection.transport
+                given.append(socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())))
+                transport.abort()
+        return given
+
+    @property
+    def connection_count(self) -> int:
+        """Open connections, whatever they wait for."""
+        return len(self._edge.state.connections)
+
+    async def take_on(self, given: socket.socket) -> None:
+        """Serve a connection that the gateway before has given away."""
+        await asyncio.get_running_loop().connect_accepted_socket(self._make, given)
 
     async def drain(self, timeout_s: float) -> bool:
         """Answer what was asked, close each connection after its last answer, idle ones at once.

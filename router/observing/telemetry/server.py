@@ -8,7 +8,7 @@ from typing import Final
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from router.listening import is_listening
+from router.listening import Listening
 from router.observing.telemetry.observer import Telemetry
 from router.protocol.outcomes import ANSWERS
 from router.security.tls.gate import Gate
@@ -37,7 +37,7 @@ class MetricsServer:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
-        self._server: asyncio.Server | None = None
+        self.tcp = Listening()
         self._address = ("", 0)
         self.admit: Callable[[Mapping[bytes, bytes], Sequence[str]], None] = lambda _fields, _names: None
         self._gate: Gate | None = None
@@ -47,7 +47,7 @@ class MetricsServer:
     @property
     def listening(self) -> bool:
         """Whether connections are taken."""
-        return is_listening(self._server)
+        return self.tcp.is_open
 
     @property
     def connection_count(self) -> int:
@@ -67,15 +67,13 @@ class MetricsServer:
 
     async def again(self) -> None:
         """Listen (again), on the port that was bound before. OSError as `start`."""
-        if self._server is not None:
-            self._server.close()
+        self.tcp.close()
         host, port = self._address
         try:
-            self._server = await asyncio.get_running_loop().create_server(self._connect(), host, port)
+            self._address = (host, await self.tcp.open(self._connect(), host, port))
         except OSError as error:
             reason = (error.strerror or str(error)).rpartition(": ")[2]  # asyncio puts the address before it
             raise OSError(f"cannot serve metrics on {host}:{port}: {reason}") from error
-        self._address = (host, self._server.sockets[0].getsockname()[1])
 
     def encrypt(self, gate: Gate) -> None:
         """Speak TLS. Call this before `start`."""
@@ -90,13 +88,13 @@ class MetricsServer:
 
     async def stop(self) -> None:
         """Close the port and what is still connected to it."""
-        if self._server is not None:
-            self._server.close()
-            # Not by cancelling: for that, asyncio's streams of Python 3.11 log a traceback.
-            for each in self._exchanges.values():
-                each.transport.abort()
-            await asyncio.gather(*filter(None, self._exchanges))
-            await self._server.wait_closed()
+        closed = self.tcp.close()
+        # Not by cancelling: for that, asyncio's streams of Python 3.11 log a traceback.
+        for each in self._exchanges.values():
+            each.transport.abort()
+        await asyncio.gather(*filter(None, self._exchanges))
+        if closed is not None:
+            await closed.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

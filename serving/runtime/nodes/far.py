@@ -1,7 +1,7 @@
 """The workers on nodes: as `Supervisor` has those of this machine."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from itertools import count
 from typing import Protocol
@@ -95,6 +95,12 @@ class FarWorkers:
         """See `Workers`. Of a node that is lost, nothing is known to live."""
         for link in self._ends.of(slice_name):
             await link.ended.wait()
+
+    async def let_go(self, slices: Collection[str]) -> None:
+        """See `Workers`. An agent lets its workers go once it has lost this gateway."""
+        for link in self._ends:
+            if link.slice in slices:
+                link.let_go()
 
     async def stop(self, grace_s: float = STOP_GRACE_S) -> None:
         """See `Workers`."""

@@ -78,6 +78,7 @@ class Node:
         self._make_shares = make_shares
         self._cache = ModelCache(settings.cache)
         self._stream: NoteStream | None = None
+        self._workers: WorkerProcesses | None = None
         self._stopped = asyncio.Event()
 
     async def run(self) -> None:
@@ -105,6 +106,11 @@ class Node:
         if self._stream is not None:
             self._stream.writer.close()
 
+    def end_now(self) -> None:
+        """End all workers: this process is about to end."""
+        if self._workers is not None:
+            self._workers.end_all("was ended: its node ends at once")
+
     async def _wait(self, wait_s: float) -> float:
         """Wait, with some spread, so that the nodes of a gateway that comes back do not call at once."""
         try:
@@ -126,7 +132,7 @@ class Node:
         logger.info("joined %s; slices here: %d", self._gateway, welcome.slices)
         ways = _WaysToGateway(self._gateway, stream)
         shares = self._make_shares()
-        workers = WorkerProcesses(ways, shares, _PrintedLines(stream), welcome.workers)
+        self._workers = workers = WorkerProcesses(ways, shares, _PrintedLines(stream), welcome.workers)
         if isinstance(shares, DeviceShares):
             _heed(shares, workers)
         served = _Served(stream, workers, ways, self._cache, self._settings)
@@ -136,10 +142,9 @@ class Node:
         finally:
             self._stream = None
             stream.abort()
-            if self._stopped.is_set():
-                await workers.stop(0)
-            else:
-                await workers.let_go()
+            if not self._stopped.is_set():
+                await workers.let_go(workers.slices)
+            await workers.stop(0)
             self._cache.give_up()
         return True
 

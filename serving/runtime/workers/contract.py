@@ -1,6 +1,7 @@
 """What starts workers, what hears of them, and what each promises the other."""
 
 import asyncio
+from collections.abc import Collection
 from typing import Protocol
 
 from serving.values.slice_specs import SliceSpec
@@ -82,6 +83,11 @@ class Workers(Protocol):
 
     async def ended(self, slice_name: str) -> None:
         """Wait until no process of the slice that was started before lives any more."""
+        ...
+
+    async def let_go(self, slices: Collection[str]) -> None:
+        """Leave the workers of these slices to the next gateway; those that cannot wait finish their batch
+        and end. `worker_lost` follows for each."""
         ...
 
     async def stop(self, grace_s: float) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -163,18 +164,25 @@ class WorkerProcesses:
             await asyncio.wait(self._ending, timeout=END_WAIT_S)
         await self._shares.stop()
 
-    async def let_go(self) -> None:
-        """Leave the workers that can wait to the next gateway, and end the others. No worker starts after
-        it."""
-        self._stopping = True
-        for child in [*self._children]:
-            if child.waits:
-                end, printed = self._forget(child)
+    @property
+    def slices(self) -> frozenset[str]:
+        """Those with workers that live."""
+        return frozenset(end.slice for end, _ in self._children.values())
+
+    async def let_go(self, slices: Collection[str]) -> None:
+        """See `Workers`."""
+        for child, (end, _) in [*self._children.items()]:
+            if child.waits and end.slice in slices:
+                _, printed = self._forget(child)
                 child.let_go()
                 for each in printed:
                     each.close()
                 end.let_go()
-        await self.stop(0)
+        left = [end for end in self._ends if end.slice in slices and not end.ended.is_set()]
+        for end in left:
+            end.close()
+        for end in left:
+            await end.ended.wait()
 
     def _forget(self, child: Child) -> tuple[WorkerEnd, list[Printed]]:
         asyncio.get_running_loop().remove_reader(child.pidfd)

@@ -33,7 +33,7 @@ async def app(tmp_path: Path) -> AsyncIterator[FastAPI]:
     settings = load_settings(write_deployment(tmp_path, GATEWAY))
     settings = replace(settings, profiles=tmp_path / "profiles")
     deployment = GatewayServer(settings, settings, lambda _line: None)
-    found = deployment._rest._config.app
+    found = deployment.rest._config.app
     assert isinstance(found, FastAPI)
     yield found
     await deployment.close()

@@ -50,7 +50,7 @@ class House:
 
     async def let_go(self, heard: Recorder) -> None:
         assert self.supervisor is not None
-        await self.supervisor.let_go()
+        await self.supervisor.let_go(["s"])
         assert await heard.hear_lost() == "is left to the next gateway"
 
 

@@ -63,7 +63,7 @@ async def opened(home: Path, admin: str = "") -> AsyncIterator[Doors]:
     settings = load_settings(write_deployment(home, GATEWAY.replace("{port: 0}", f"{{port: 0{admin}}}")))
     settings = replace(settings, profiles=home / "profiles")
     deployment = GatewayServer(settings, settings, lambda _line: None)
-    app, behind = deployment._rest._config.app, deployment._admin._config.app
+    app, behind = deployment.rest._config.app, deployment._admin._config.app
     assert isinstance(app, FastAPI)
     rest, door = (httpx.ASGITransport(app=each) for each in (app, behind))  # type: ignore[arg-type]
     async with (

@@ -40,7 +40,7 @@ async def routes(tmp_path: Path) -> list[tuple[str, str]]:
     """(method, path) of all routes of a gateway."""
     settings = load_settings(write_deployment(tmp_path))
     deployment = GatewayServer(settings, settings, lambda _line: None)
-    app = cast(FastAPI, deployment._rest._config.app)
+    app = cast(FastAPI, deployment.rest._config.app)
     found = [*_routes(app)]
     await deployment.close()
     assert len(found) > 30
