@@ -99,7 +99,9 @@ def undisturbed(core: int | None, realtime: bool) -> Iterator[None]:
         if core is not None:
             os.sched_setaffinity(0, {core})
         if realtime:
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+            # Not what is started meanwhile: commands, and gateways.
+            alone = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+            os.sched_setscheduler(0, alone, os.sched_param(1))
         yield
     finally:
         os.sched_setscheduler(0, policy, os.sched_param(0))

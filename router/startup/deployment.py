@@ -17,7 +17,6 @@ from router.http.app import create_app
 from router.http.endpoints.routes import add_endpoints
 from router.http.fastpath import RestServer, create_server
 from router.http.feedback import add_feedback
-from router.listening import Listening
 from router.logs.logs import lines_dropped
 from router.management.admin import ChangeGuard
 from router.management.devices import DeviceBoard, kind_named
@@ -220,6 +219,10 @@ class GatewayServer:
         self._known = set(models)
         self.rest.serve(models)
 
+    async def prepare(self) -> None:
+        """Start what needs no port. Call this once, before `bind`."""
+        await self._bulk.start(process_count())
+
     async def bind(self) -> None:
         """Open all ports; OSError names the one that cannot be had."""
         server, admin = self._settings.server, self._settings.admin
@@ -231,16 +234,9 @@ class GatewayServer:
         self.grpc_address = f"{host}:{await self.rpc.start(server.grpc_port)}"
         self.metrics_url = f"{start}:{await self._metrics.start(server.host, server.metrics_port)}"
         self.nodes_address = await self.nodes.start()
-        await self._bulk.start(process_count())
         self._lag.start()
         if self._redis is not None:
             self._sharing = asyncio.create_task(self._redis.run())
-
-    @property
-    def sockets(self) -> dict[str, Listening]:
-        """What the edges listen on, by their names."""
-        found = {"rest": self.rest.tcp, "grpc": self.rpc.tcp, "metrics": self._metrics.tcp}
-        return {name: tcp for name, tcp in {**found, "admin": self._admin.tcp}.items() if tcp is not None}
 
     def stop_listening(self) -> None:
         """Refuse new connections at all edges but gRPC's; open ones are still served."""

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from router.listening import Listening
 from router.logs.logs import Seldom
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,11 @@ class Listener(Protocol):
     @property
     def listening(self) -> bool:
         """Whether clients are let in."""
+        ...
+
+    @property
+    def tcp(self) -> Listening | None:
+        """What another gateway can get to listen on."""
         ...
 
     async def again(self) -> None:
@@ -47,6 +53,11 @@ class Edges:
     def states(self) -> dict[str, tuple[bool, int]]:
         """Return for each edge, by name, whether it listens and how often it was started again."""
         return {name: (edge.listening, self.restarts[name]) for name, edge in self._edges.items()}
+
+    @property
+    def sockets(self) -> dict[str, Listening]:
+        """What the edges listen on, by their names, as far as another gateway can get it."""
+        return {name: edge.tcp for name, edge in self._edges.items() if edge.tcp is not None}
 
     async def run(self) -> None:
         """Watch, from when all listen; returns once an edge could not be started again."""

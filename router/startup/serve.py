@@ -86,6 +86,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, stop, output, deployment)
+    await deployment.prepare()
     follows = coming()
     if follows is not None:
         await follows.await_turn()

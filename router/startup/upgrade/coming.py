@@ -59,7 +59,7 @@ class Coming:
 
     def lend_listeners(self, deployment: GatewayServer, wanted: Mapping[str, Address]) -> None:
         """Let each edge listen on the socket of the gateway before, if that has the address."""
-        for name, tcp in deployment.sockets.items():
+        for name, tcp in deployment.edges.sockets.items():
             given = self._listeners.get(name)
             if given is not None and _fits(given, wanted[name]):
                 tcp.inherited = self._listeners.pop(name)

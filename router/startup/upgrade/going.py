@@ -20,6 +20,7 @@ import orjson
 from router.startup.deployment import GatewayServer
 from router.startup.upgrade.channel import CONNECTIONS, DESCRIPTORS_MAX, FREE, HELD, LISTENER, Channel
 from router.startup.upgrade.place import Place
+from serving.runtime.job import LEAST_URGENT
 from serving.runtime.workers.link import LET_GO
 from serving.values.specs import Limits
 
@@ -133,6 +134,7 @@ class Going:
             await rpc
             async with asyncio.timeout(BEGIN_S):
                 await channel.receive()
+            os.nice(LEAST_URGENT)  # the next gateway goes first, as its clients have waited
         except (TimeoutError, OSError) as error:
             self.fault = f"the next gateway did not begin: {error or type(error).__name__}"
         return deployment.serving.open_requests
@@ -141,7 +143,7 @@ class Going:
         deployment = self._deployment
         slices = [*deployment.fleet.specs]
         await channel.send({"what": HELD, "slices": slices})
-        for name, tcp in deployment.sockets.items():
+        for name, tcp in deployment.edges.sockets.items():
             found = tcp.duplicate()
             if found is not None:
                 self._listeners[name] = found

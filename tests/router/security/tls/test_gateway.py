@@ -40,6 +40,7 @@ async def gateway(signed: Authority, tmp_path: Path) -> AsyncIterator[GatewaySer
         text = text.replace(f" {word}", f" {signed.folder / name}")
     settings = load_settings(write_deployment(tmp_path, text))
     gateway = GatewayServer(settings, settings, lambda _line: None)
+    await gateway.prepare()
     await gateway.bind()
     yield gateway
     await gateway.close()
