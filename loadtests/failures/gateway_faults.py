@@ -4,8 +4,9 @@
   python -m loadtests.failures.gateway_faults --only upgrade --slices 1 --rate 100
 
 The model sleeps 4 ms and 0.2 ms a row. Every request must get at most one answer, a right one or a clear
-error. An upgrade may leave none without an answer; a kill may lose what was in flight, and what came before
-the next gateway listened. No model may be loaded again. Exit status 1 where one of these is broken.
+error. An upgrade may leave none without an answer. A kill may lose what was in flight, and what came before
+the next gateway listened, unless another process holds its port (as systemd can). No model may be loaded
+again. Exit status 1 where one of these is broken.
 """
 
 import argparse
@@ -31,8 +32,8 @@ from loadtests.stand.living import Living
 from loadtests.stand.testbed import may_go_first
 from serving.simulation.traffic.patterns import POISSON_CV, RateStep, draw
 
-UPGRADE, KILL = "upgrade", "gateway killed"
-SCENARIOS: Final = (UPGRADE, KILL)
+UPGRADE, KILL, HELD = "upgrade", "gateway killed", "gateway killed, its port held"
+SCENARIOS: Final = (UPGRADE, KILL, HELD)
 
 
 def main() -> int:
@@ -53,7 +54,7 @@ def play(scenario: str, asked: argparse.Namespace) -> int:
             "cache": False,
             "profiles": str(Path(folder, "profiles")),
         }
-        living = Living(Path(folder), settings)
+        living = Living(Path(folder), settings, hold=scenario == HELD)
         living.start()
         try:
             with undisturbed(None, may_go_first()):

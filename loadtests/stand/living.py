@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -23,15 +24,27 @@ READY = "penstock is ready"
 IN_FORCE, REFUSED = "is in force", "is refused"  # what the gateway says of an edit of its settings
 
 
-class Living:
-    """A gateway with settings of its own in a folder, on ports that stay the same from start to start."""
+HOLDER = """\
+import os, sys
+sock, *command = sys.argv[1:]
+os.dup2(int(sock), 3)
+os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "rest"}
+os.execv(command[0], command)
+"""
+"""Starts a gateway as a service manager does that holds its REST port (sd_listen_fds(3))."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
+
+class Living:
+    """A gateway with settings of its own in a folder, on ports that stay the same from start to start.
+    `hold`: the REST port is open also while no gateway runs."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], hold: bool = False) -> None:
         self.folder = folder
         self.config = folder / "penstock.yaml"
         self.settings = dict(settings)
         self.config.write_text(json.dumps(self.settings))  # YAML holds JSON
         self.ports = free_ports(len(DOORS))
+        self._held = socket.create_server(("127.0.0.1", self.ports[0]), backlog=4096) if hold else None
         self._log = folder / "gateway.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -49,19 +62,25 @@ class Living:
         """Start one, and wait until it is ready; RuntimeError, with what it printed, where it is not."""
         command = [sys.executable, "-m", "router.cli", "serve", "--config", str(self.config)]
         command += port_options(self.ports)
+        kept = []
+        if self._held is not None:
+            kept = [self._held.fileno()]
+            command = [sys.executable, "-c", HOLDER, str(kept[0]), *command]
         before = len(self.output)
         with self._log.open("a") as log:
-            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, pass_fds=kept)
         self.until(lambda: READY in self.output[before:], "be ready", READY_S)
 
     def kill(self) -> None:
-        """Kill it with -9; its workers end with it."""
+        """Kill it with -9; its workers wait for the next one."""
         process = self._running()
         process.kill()
         process.wait()
 
     def stop(self) -> None:
         """End it in order, where one runs."""
+        if self._held is not None:
+            self._held.close()
         if self._process is None or self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGTERM)

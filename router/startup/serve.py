@@ -11,7 +11,8 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Coroutine, Sequence
+import socket
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Final
 
 import uvloop
@@ -28,11 +29,13 @@ from router.settings.machine.descriptors import raise_limit
 from router.startup import systemd
 from router.startup.deployment import GatewayServer
 from router.startup.upgrade.asking import UpgradeDoor
-from router.startup.upgrade.coming import Coming, coming
+from router.startup.upgrade.coming import Coming, await_replicas, coming
 from router.startup.upgrade.going import Going, let_go
 from router.verbs.gpu_plan import gpu_lines
 from router.verbs.plan import cache_lines, key_lines, rehearsal_lines, slice_lines
 from serving.compiled import is_compiled
+
+Held = Mapping[str, socket.socket]
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,7 @@ INTERPRETED = (
 def serve_settings(filed: Settings, keys: Sequence[KeySpec] = (), reload: bool = False) -> int:
     """Serve what the file says, and what was applied to it, until a signal; returns the exit code. `keys`:
     those that its keys file lists. `reload`: models are loaded again when their files change."""
+    held = systemd.held_sockets()
     with logging_to_output(filed.logging) as output:
         settings, said = settings_in_force(filed)
         if said:
@@ -59,7 +63,7 @@ def serve_settings(filed: Settings, keys: Sequence[KeySpec] = (), reload: bool =
             logger.warning("%s", lacking)
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             try:
-                code, going = runner.run(_serve(settings, filed, output, keys, reload))
+                code, going = runner.run(_serve(settings, filed, output, keys, (reload, held)))
             except Exception:  # the interpreter would print it to a reader that may have stalled
                 logger.exception("penstock has ended by an error of its own")
                 return 1
@@ -77,10 +81,13 @@ def freeze() -> None:
 
 
 async def _serve(
-    settings: Settings, filed: Settings, output: Output, keys: Sequence[KeySpec], reload: bool
+    settings: Settings, filed: Settings, output: Output, keys: Sequence[KeySpec], more: tuple[bool, Held]
 ) -> tuple[int, Going | None]:
-    """Return the exit code, and how to leave this process to the next gateway if there is one."""
+    """Return the exit code, and how to leave this process to the next gateway if there is one. `more`:
+    whether models are reloaded, and sockets that a service manager holds."""
+    reload, held = more
     deployment = GatewayServer(settings, filed, _say, keys)
+    _use_held(deployment, held)
     freeze()  # while there is no client that would wait for it
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -91,15 +98,14 @@ async def _serve(
     if follows is not None:
         await follows.await_turn()
         deployment.fleet.workers.wait_to_start = follows.wait_to_start
-    elif not await _bind(deployment):
+    elif not held and not await _bind(deployment):
         await deployment.close()
         return 1, None
     going = Going(deployment, settings.limits, stop, output.places)
     door = UpgradeDoor(settings.workers.owner, going)
     async with asyncio.TaskGroup() as tasks:
         fleet = tasks.create_task(deployment.fleet.run())
-        if follows is not None and not await _take_over(deployment, settings, follows):
-            await let_go(deployment, [*deployment.fleet.specs])
+        if not await _begin(deployment, settings, follows):
             stop.set()
         else:
             _announce(deployment, settings, keys)
@@ -142,6 +148,17 @@ def _watches(
     return watches
 
 
+def _use_held(deployment: GatewayServer, held: Held) -> None:
+    """Let edges listen on the sockets that a service manager holds."""
+    edges = deployment.edges.sockets
+    for name, sock in held.items():
+        if name in edges:
+            edges[name].inherited = sock
+        else:
+            logger.warning("no edge is named %s (FileDescriptorName=), expected %s", name, ", ".join(edges))
+            sock.close()
+
+
 async def _bind(deployment: GatewayServer) -> bool:
     """Open all ports, and return whether that succeeded; the log says what is wrong."""
     try:
@@ -152,8 +169,14 @@ async def _bind(deployment: GatewayServer) -> bool:
     return True
 
 
-async def _take_over(deployment: GatewayServer, settings: Settings, follows: Coming) -> bool:
-    """Begin with the workers and listeners of the gateway before; return whether that succeeded."""
+async def _begin(deployment: GatewayServer, settings: Settings, follows: Coming | None) -> bool:
+    """Open the ports that are not open yet, and return whether all are. Clients wait meanwhile: the gateway
+    first takes over the workers of the one before."""
+    if deployment.rest_url:
+        return True
+    if follows is None:
+        await await_replicas(deployment)
+        return await _bind(deployment)
     await follows.await_replicas(deployment)
     server, admin = settings.server, settings.admin
     wanted = {
@@ -164,6 +187,7 @@ async def _take_over(deployment: GatewayServer, settings: Settings, follows: Com
     }
     follows.lend_listeners(deployment, wanted)
     if not await _bind(deployment):
+        await let_go(deployment, [*deployment.fleet.specs])
         return False
     await follows.begin(deployment)
     return True

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as grpc_client
 
+from loadtests.stand.living import HOLDER
 from tests.acceptance.gateway import PATIENT_MS, ROOT, START_S, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import held, identity_to_hold
 from tests.acceptance.test_streams import Stream, is_last
@@ -314,3 +315,44 @@ def test_a_service_manager_hears_which_process_serves(config: Path, monkeypatch:
         signal.pidfd_send_signal(pidfd, signal.SIGTERM)
         assert select.select([pidfd], [], [], TALK_S)[0]
         os.close(pidfd)
+
+
+def test_clients_of_a_gateway_that_crashes_wait_where_the_port_is_held(config: Path) -> None:
+    answers: list[object] = []
+
+    def ask() -> None:
+        host, number = port.getsockname()
+        with closing(http.client.HTTPConnection(host, number, timeout=TALK_S)) as connection:
+            connection.request("POST", "/v2/models/simple/infer", json.dumps(SIMPLE))
+            answers.append(json.loads(connection.getresponse().read())["outputs"][0]["data"])
+
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        command = [
+            sys.executable,
+            "-c",
+            HOLDER,
+            str(port.fileno()),
+            sys.executable,
+            "-m",
+            "router.cli",
+            "serve",
+        ]
+        command += ["--config", str(config), "--grpc-port", "0", "--metrics-port", "0", "--admin-port", "0"]
+
+        def started(log: str) -> "subprocess.Popen[bytes]":
+            with (config.parent / log).open("w") as output:
+                return subprocess.Popen(
+                    command, stdout=output, stderr=output, cwd=ROOT, pass_fds=(port.fileno(),)
+                )
+
+        with started("first") as gateway:
+            ask()
+            gateway.kill()
+        asking = threading.Thread(target=ask)
+        asking.start()
+        with started("second") as gateway:
+            asking.join()
+            gateway.terminate()
+            assert gateway.wait(TALK_S) == 0
+        assert answers == [SUMS, SUMS]
+        assert (config.parent / "second").read_text().count("was taken over") == 2

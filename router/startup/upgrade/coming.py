@@ -3,7 +3,7 @@
 import asyncio
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import Final, cast
 
@@ -48,14 +48,7 @@ class Coming:
 
     async def await_replicas(self, deployment: GatewayServer) -> None:
         """Wait until what was free is taken over."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(TAKE_S):
-                while not self._settled(deployment):
-                    await deployment.fleet.changed()
-
-    def _settled(self, deployment: GatewayServer) -> bool:
-        slices = deployment.fleet.control.slices
-        return settled({name: each for name, each in slices.items() if name not in self._held})
+        await await_replicas(deployment, self._held)
 
     def lend_listeners(self, deployment: GatewayServer, wanted: Mapping[str, Address]) -> None:
         """Let each edge listen on the socket of the gateway before, if that has the address."""
@@ -115,6 +108,19 @@ class Coming:
             each.setblocking(False)
             with suppress(OSError):  # its client has left
                 await self._deployment.rest.take_on(each)
+
+
+async def await_replicas(deployment: GatewayServer, without: Collection[str] = ()) -> None:
+    """Wait until all slices but those have loaded what they are to have, at most for TAKE_S."""
+    slices = deployment.fleet.control.slices
+
+    def there() -> bool:
+        return settled({name: each for name, each in slices.items() if name not in without})
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(TAKE_S):
+            while not there():
+                await deployment.fleet.changed()
 
 
 def _fits(given: socket.socket, wanted: Address) -> bool:
