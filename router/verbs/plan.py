@@ -17,7 +17,7 @@ from router.verbs.feasibility import promised_text, tier_text
 from router.verbs.gpu_plan import gpu_lines
 from serving.values.nodes import NodesSpec
 from serving.values.objectives import BALANCED, CHEAPEST, MOST_ACCURATE, Objective
-from serving.values.slice_specs import WorkersSpec
+from serving.values.slice_specs import ORPHAN_S, WorkersSpec
 from serving.values.specs import DEFAULT_TENANT, ModelSpec, RecordingSpec, ServedModel, TenantSpec, guards_of
 
 _AIMS = {
@@ -155,9 +155,17 @@ def worker_lines(workers: WorkersSpec) -> list[str]:
         said.append(f"at most {workers.processes} processes and threads of their user")
     if not workers.spare:
         said.append("no spare after a kill")
+    if workers.orphan_s != ORPHAN_S:
+        said.append(_said_waits(workers.orphan_s))
     if given := [*dict(workers.environment), *workers.inherit]:
         said.append(f"given {', '.join(given)}")
     return [f"workers: {'; '.join(said)}"] if said else []
+
+
+def _said_waits(orphan_s: float) -> str:
+    return (
+        f"wait {orphan_s:.10g} s for the next gateway after a crash" if orphan_s else "end with the gateway"
+    )
 
 
 def slice_lines(settings: Settings) -> list[str]:

@@ -246,9 +246,8 @@ class Fleet:
         now = now_us()
         cost = (loaded.load_us, loaded.memory_bytes, loaded.held_us)
         busy = self._gateway.busy(link.slice)
-        model = "" if loaded.kept else self._model(link.slice, loaded.replica)
-        if self.observer is not None and model:
-            self.observer.replica_loaded(model, loaded.load_us)
+        if self.observer is not None and (model := self._model(link.slice, loaded.replica)):
+            self.observer.replica_loaded(model, loaded.load_us, loaded.kept)
         record = self.control.slices.get(link.slice)
         self._count_load(record, loaded.replica, failed=False)
         if loaded.differs and record is not None:

@@ -106,8 +106,8 @@ class FleetObserver(Protocol):
         may."""
         ...
 
-    def replica_loaded(self, model: str, load_us: int) -> None:
-        """Count a replica that was loaded within `load_us`."""
+    def replica_loaded(self, model: str, load_us: int, kept: bool = False) -> None:
+        """Count a replica that was loaded within `load_us`. `kept`: for the gateway before."""
         ...
 
     def replica_failed(self, model: str) -> None:

@@ -195,7 +195,9 @@ def test_the_next_gateway_goes_on_with_the_workers_of_one_that_was_killed(
     assert "slice a: the worker of an earlier gateway was taken over" in gateway.output
     assert worker_of(gateway) == worker
     assert gateway.post("/v2/models/simple/infer", simple())[0] == 200
-    assert "penstock_model_loads_total{" not in gateway.read_metrics().replace(" 0\n", "")
+    metrics = gateway.read_metrics()
+    assert 'penstock_model_loads_total{model="simple"} 0\n' in metrics
+    assert 'penstock_model_takeovers_total{model="simple"} 1\n' in metrics
     assert gateway.stop() == 0
     await_gone(worker)
 

@@ -131,6 +131,7 @@ _LOAD_COUNTERS: Final = (
     ("penstock_model_loads_total", "Replicas loaded.", "loaded"),
     ("penstock_model_load_failures_total", "Attempts to load or measure a replica that failed.", "failed"),
     ("penstock_model_unloads_total", "Replicas unloaded on order.", "unloaded"),
+    ("penstock_model_takeovers_total", "Replicas taken over from the gateway before.", "kept"),
 )
 
 

@@ -220,11 +220,15 @@ class Telemetry:
         """Note that the workers of these slices are held from now on, at these prices an hour."""
         self._ledger.spending.hold(prices, now_us)
 
-    def replica_loaded(self, model: str, load_us: int) -> None:
-        """Note that a replica of that model was loaded, which took `load_us`."""
+    def replica_loaded(self, model: str, load_us: int, kept: bool = False) -> None:
+        """Note that a replica of that model was loaded, which took `load_us`. `kept`: for the gateway before,
+        and taken over."""
         loads = self._loads(model)
-        loads.loaded += 1
-        loads.load_us += load_us
+        if kept:
+            loads.kept += 1
+        else:
+            loads.loaded += 1
+            loads.load_us += load_us
 
     def replica_failed(self, model: str) -> None:
         """Note that a replica of that model could not be loaded, or not be measured."""

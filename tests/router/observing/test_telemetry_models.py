@@ -98,6 +98,7 @@ def test_loads_are_counted_by_model() -> None:
     telemetry = Telemetry([model("a")])
     telemetry.replica_loaded("a", 1_500_000)
     telemetry.replica_loaded("a", 500_000)
+    telemetry.replica_loaded("a", 9_000_000, kept=True)
     telemetry.replica_failed("a")
     telemetry.replica_unloaded("a")
     exported = samples(telemetry)
@@ -105,4 +106,5 @@ def test_loads_are_counted_by_model() -> None:
     assert exported[key("penstock_model_load_seconds_total", model="a")] == 2
     assert exported[key("penstock_model_load_failures_total", model="a")] == 1
     assert exported[key("penstock_model_unloads_total", model="a")] == 1
+    assert exported[key("penstock_model_takeovers_total", model="a")] == 1
     assert exported[key("penstock_drift_findings")] == 0

@@ -372,13 +372,14 @@ def _burn(flows: list[FlowCounts], objective: float, now_us: int) -> dict[str, f
 
 
 class Loads:
-    """Of one model: replicas that were loaded, the time that took, loads that failed, replicas that went."""
+    """Of one model: replicas that were loaded, the time that took, loads that failed, replicas that went, and
+    those that were taken over."""
 
-    __slots__ = ("failed", "labels", "load_us", "loaded", "unloaded")
+    __slots__ = ("failed", "kept", "labels", "load_us", "loaded", "unloaded")
 
     def __init__(self, model: str) -> None:
         self.labels = f'model="{escape(model)}"'
-        self.loaded = self.load_us = self.failed = self.unloaded = 0
+        self.loaded = self.load_us = self.failed = self.unloaded = self.kept = 0
 
 
 class Ledger:

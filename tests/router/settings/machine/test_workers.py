@@ -28,8 +28,9 @@ def test_what_is_stated_holds_and_the_rest_has_no_bound(home: Path, monkeypatch:
     assert read.workers == WorkersSpec(variables, ("OWN",), 105_381_888, 64, orphan_s=0.5, owner=owner)
     assert read.warnings == ()
     assert "secret" not in repr(read)
-    line = "workers: at most 100.5 MB each; at most 64 open files a process; given A, B, OWN"
-    assert line in plan_lines(read)
+    limits = "at most 100.5 MB each; at most 64 open files a process"
+    wait = "wait 0.5 s for the next gateway after a crash"
+    assert f"workers: {limits}; {wait}; given A, B, OWN" in plan_lines(read)
     plain = load_settings(write_gateway(home, GATEWAY))
     assert plain.workers == WorkersSpec(owner=owner)
     assert not [line for line in plan_lines(plain) if "workers" in line or "guard" in line]
