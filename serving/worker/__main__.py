@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from serving.worker.process.confined import bound, leave_no_core, yield_memory
 from serving.worker.process.keeper import Charge, keep
-from serving.worker.process.orphans import Waiting, Waits, address
+from serving.worker.process.orphans import FINGERPRINT, Waiting, Waits, address
 
 
 def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -30,7 +30,6 @@ def arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--say", type=int, required=True, help="pipe for how the worker ended")
     parser.add_argument("--owner", default="", help="what names the gateway across its lives")
     parser.add_argument("--orphan-s", type=float, default=0.0, help="how long it waits for the next gateway")
-    parser.add_argument("--fingerprint", default="", help="of how the gateway starts it")
     parser.add_argument("--memory", type=int, default=0, metavar="BYTES", help="at most, 0: no bound")
     parser.add_argument("--open-files", type=int, default=0, metavar="N", help="at most, 0: as the gateway")
     parser.add_argument("--processes", type=int, default=0, metavar="N", help="of the user, at most")
@@ -46,7 +45,7 @@ def main() -> int:
     leave_no_core()
     sys.dont_write_bytecode = True  # an edit within a second, of the same size, would find the old code
     # End of file is noticed between batches; the keeper also ends a batch whose gateway died.
-    waits = Waits(asked.orphan_s, address(asked.owner, asked.slice), asked.fingerprint)
+    waits = Waits(asked.orphan_s, address(asked.owner, asked.slice), os.environ.get(FINGERPRINT, ""))
     waiting = keep(Charge(asked.say, (asked.fd, *_areas(asked)), asked.memory, waits))
     faulthandler.enable()  # a crash in a model's C code says where its Python code was
     yield_memory()

@@ -9,7 +9,6 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -20,6 +19,7 @@ from serving.runtime.workers.model_log import Printed
 from serving.values.slice_specs import SliceSpec, WorkersSpec
 from serving.worker.frames.wire import VERSION
 from serving.worker.process.keeper import MARK
+from serving.worker.process.orphans import FINGERPRINT
 from serving.worker.process.tree import marked
 
 _FAULTS: Final = frozenset(
@@ -150,10 +150,12 @@ class Pipes:
 
 def fingerprint(spec: SliceSpec, setting: Setting, workers: WorkersSpec) -> str:
     """Return what differs wherever a slice's worker would be started in another way, or speak another
-    version of the wire."""
-    plain = replace(workers, orphan_s=0.0)
-    how = python_command("", spec.python), setting, plain.environment, plain.inherit, _limits(plain)
-    return hashlib.sha256(repr((VERSION, *how)).encode()).hexdigest()
+    version of the wire. Where its own code lies does not count: a worker keeps the code that it has begun
+    with."""
+    changes = {**dict(workers.environment), **dict(setting.environment)}
+    variables = sorted(environment(changes, workers.inherit, own_python=False).items())
+    how = VERSION, spec.python, setting, variables, _limits(workers)
+    return hashlib.sha256(repr(how).encode()).hexdigest()
 
 
 def spawn(
@@ -166,6 +168,7 @@ def spawn(
     fds = (say, *given)
     mark = uuid.uuid4().hex
     changes = {**dict(workers.environment), **dict(setting.environment), MARK: mark}
+    changes[FINGERPRINT] = fingerprint(spec, setting, workers)
     try:
         popen = subprocess.Popen(  # noqa: S603  # nothing of it comes from a client
             _command(spec, setting, workers, fds, bool(pipes)),
@@ -197,7 +200,6 @@ def _command(
         "--cores", ",".join(map(str, setting.cores)), "--threads", str(setting.threads),
         "--device", setting.device, *_limits(workers), *(("--name-lines",) if name_lines else ()),
         "--owner", workers.owner, "--orphan-s", str(workers.orphan_s),
-        "--fingerprint", fingerprint(spec, setting, workers),
     ]  # fmt: skip
 
 

@@ -18,6 +18,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+FINGERPRINT: Final = "PENSTOCK_FINGERPRINT"
+"""The variable that says how a worker was started; other users cannot read it, as it depends on secrets."""
 CALL_BYTES_MAX: Final = 256
 DESCRIPTORS_MAX: Final = 6
 TAKEN, BUSY, DIFFERS = b"taken ", b"busy", b"differs"

@@ -227,3 +227,23 @@ async def test_garbage_at_its_address_changes_nothing(house: House, packet: byte
         if not answer:
             await house.gateway()
             assert keepers() == pid
+
+
+async def test_another_value_of_a_variable_that_it_inherits_starts_a_new_one(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    house.workers = replace(house.workers, inherit=("LICENCE",))
+    monkeypatch.setenv("LICENCE", "a")
+    first = await house.gateway()
+    await house.let_go(first)
+    monkeypatch.setenv("LICENCE", "b")
+    second = await house.gateway()
+    assert second.links[0].pid != first.links[0].pid
+
+
+async def test_no_secret_is_in_its_command_line(house: House) -> None:
+    heard = await house.gateway()
+    line = Path(f"/proc/{heard.links[0].pid}/cmdline").read_bytes()
+    named = Path(f"/proc/{heard.links[0].pid}/environ").read_bytes()
+    (fingerprint,) = (each for each in named.split(b"\0") if each.startswith(b"PENSTOCK_FINGERPRINT="))
+    assert fingerprint.partition(b"=")[2] not in line
