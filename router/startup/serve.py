@@ -91,8 +91,9 @@ async def _serve(
     freeze()  # while there is no client that would wait for it
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    going = Going(deployment, settings.limits, stop, output.places)
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, stop, output, deployment)
+        loop.add_signal_handler(number, _on_signal, number, going, output)
     await deployment.prepare()
     follows = coming()
     if follows is not None:
@@ -101,7 +102,6 @@ async def _serve(
     elif not held and not await _bind(deployment):
         await deployment.close()
         return 1, None
-    going = Going(deployment, settings.limits, stop, output.places)
     door = UpgradeDoor(settings.workers.owner, going)
     async with asyncio.TaskGroup() as tasks:
         fleet = tasks.create_task(deployment.fleet.run())
@@ -127,6 +127,7 @@ async def _serve(
     outcome = going.outcome if going.ready else "penstock has ended"
     logger.info("%s%s", outcome, f"; {unanswered} requests were left unanswered" if unanswered else "")
     if going.ready:
+        going.pass_signals_on(loop)
         return 0, going
     return 1 if deployment.edges.why_dead or not deployment.rest_url else 0, None
 
@@ -200,13 +201,16 @@ async def _watch_edges(deployment: GatewayServer, stop: asyncio.Event) -> None:
     stop.set()
 
 
-def _on_signal(stop: asyncio.Event, output: Output, deployment: GatewayServer) -> None:
-    if stop.is_set():
+def _on_signal(number: int, going: Going, output: Output) -> None:
+    if going.ready:
+        going.pass_on(number)
+    elif going.stop.is_set():
         logger.warning("penstock ends at once")
-        deployment.fleet.workers.end_all("was ended: the gateway ends at once")
+        going.deployment.fleet.workers.end_all("was ended: the gateway ends at once")
         output.flush(LAST_LINE_S)
         os._exit(1)  # an exception would unwind every task, with tracebacks
-    stop.set()
+    else:
+        going.stop.set()
 
 
 async def _drain(deployment: GatewayServer, settings: Settings) -> int:

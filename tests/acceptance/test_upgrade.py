@@ -21,6 +21,7 @@ import tritonclient.grpc as grpc_client
 from loadtests.stand.living import HOLDER
 from tests.acceptance.gateway import PATIENT_MS, ROOT, START_S, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import held, identity_to_hold
+from tests.acceptance.test_lifecycle import await_gone
 from tests.acceptance.test_streams import Stream, is_last
 from tests.certificates import Authority
 
@@ -153,7 +154,8 @@ def test_no_request_is_lost_and_no_model_is_loaded_again(config: Path) -> None:
         left = gateway.process
         assert left.poll() is None  # what has started the first gateway sees no end
     assert left.returncode == 0
-    assert not any(Path(f"/proc/{pid}").exists() for pid in before.values())
+    for pid in before.values():
+        await_gone(pid)
 
 
 def test_a_stream_goes_on_to_its_end_while_others_are_served_by_the_next_gateway(config: Path) -> None:
@@ -358,3 +360,16 @@ def test_clients_of_a_gateway_that_crashes_wait_where_the_port_is_held(config: P
             assert gateway.wait(TALK_S) == 0
         assert answers == [SUMS, SUMS]
         assert (config.parent / "second").read_text().count("was taken over") == 2
+
+
+def test_a_signal_that_comes_while_a_gateway_makes_way_ends_the_next_one_too(config: Path) -> None:
+    gateway = GatewayProcess.start(config, config.parent / "log")
+    worker = workers(gateway)["a"]
+    asked = threading.Thread(target=upgrade, args=(config,))
+    asked.start()
+    gateway._await(r"(was taken over)")
+    assert gateway.stop(signal.SIGTERM) in (0, 1)
+    asked.join()
+    await_gone(worker)
+    with pytest.raises(OSError, match="refused"):
+        gateway.get("/v2/health/live")

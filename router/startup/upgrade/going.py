@@ -9,6 +9,7 @@ again in the same process.
 import asyncio
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -51,9 +52,9 @@ class Going:
     ) -> None:
         """`stop`: to be set once the next gateway is ready. `prints_to`: descriptors for what that prints."""
         self._prints_to = prints_to
-        self._deployment = deployment
+        self.deployment = deployment
         self._limits = limits
-        self._stop = stop
+        self.stop = stop
         self._channel: Channel | None = None
         self.process: subprocess.Popen[bytes] | None = None
         self._place = Place()
@@ -79,7 +80,7 @@ class Going:
         ready. Raises UpgradeError."""
         if self.process is not None and self.process.poll() is None:
             raise UpgradeError("an upgrade is under way already")
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise UpgradeError("the gateway is about to end")
         channel = self._spawn(python or sys.executable)
         try:
@@ -89,7 +90,7 @@ class Going:
             channel.close()
             raise UpgradeError(await self._why_not(error)) from None
         self._channel = channel
-        self._stop.set()
+        self.stop.set()
 
     def _spawn(self, python: str) -> Channel:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -123,7 +124,7 @@ class Going:
 
     async def hand_over(self) -> int:
         """Hand all over. Return how many requests have no answer; `outcome` says what follows."""
-        deployment, channel = self._deployment, self._channel
+        deployment, channel = self.deployment, self._channel
         if channel is None:
             raise UpgradeError("no other gateway is ready")
         try:
@@ -134,13 +135,15 @@ class Going:
             await rpc
             async with asyncio.timeout(BEGIN_S):
                 await channel.receive()
+            if self.process is not None:
+                self._place.name_next(self.process.pid)
             os.nice(LEAST_URGENT)  # the next gateway goes first, as its clients have waited
         except (TimeoutError, OSError) as error:
             self.fault = f"the next gateway did not begin: {error or type(error).__name__}"
         return deployment.serving.open_requests
 
     async def _give_listeners(self, channel: Channel) -> None:
-        deployment = self._deployment
+        deployment = self.deployment
         slices = [*deployment.fleet.specs]
         await channel.send({"what": HELD, "slices": slices})
         for name, tcp in deployment.edges.sockets.items():
@@ -152,7 +155,7 @@ class Going:
 
     async def _become_calm(self, channel: Channel) -> None:
         """Give connections away as they come to rest, until all requests are answered that will be soon."""
-        deployment, loop = self._deployment, asyncio.get_running_loop()
+        deployment, loop = self.deployment, asyncio.get_running_loop()
         longest_us = max((model.slo_us for model in deployment.gateway.models.values()), default=0)
         end_s = loop.time() + min(longest_us / 1e6, CALM_S)
         while True:
@@ -163,7 +166,7 @@ class Going:
             await asyncio.sleep(LOOK_S)
 
     async def _give_connections(self, channel: Channel) -> None:
-        given = self._deployment.rest.give_away()
+        given = self.deployment.rest.give_away()
         try:
             for first in range(0, len(given), DESCRIPTORS_MAX):
                 some = [each.fileno() for each in given[first : first + DESCRIPTORS_MAX]]
@@ -174,7 +177,7 @@ class Going:
 
     async def _free_slices(self, channel: Channel) -> None:
         """Let go the workers as they are done; those that stream have as long as a drain gives them."""
-        deployment, loop = self._deployment, asyncio.get_running_loop()
+        deployment, loop = self.deployment, asyncio.get_running_loop()
         end_s = loop.time() + self._limits.drain_s
         held = {*deployment.fleet.specs}
         await deployment.nodes.close()
@@ -193,6 +196,17 @@ class Going:
     @staticmethod
     async def _say_free(channel: Channel, slices: Collection[str]) -> None:
         await channel.send({"what": FREE, "slices": [*slices]})
+
+    def pass_on(self, number: int) -> None:
+        """Pass a signal on to the next gateway: it is what its sender means."""
+        if self.process is not None and not self.fault:
+            self.process.send_signal(number)
+
+    def pass_signals_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Pass on what comes from now on too, when the event loop hears no signals any more."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+            signal.signal(number, lambda came, _frame: self.pass_on(came))
 
     def leave(self) -> None:
         """Leave this process's place to the next gateway, or become a new gateway in this very process if

@@ -5,6 +5,7 @@ With a service manager the next gateway becomes the main process (MAINPID, sd_no
 """
 
 import os
+import signal
 import sys
 from typing import Final
 
@@ -32,14 +33,18 @@ class Place:
         environment[PLACE_ENV] = str(self._told)
         return [self._told]
 
+    def name_next(self, pid: int) -> None:
+        """Say which process is the gateway from now on."""
+        if systemd.is_there():
+            systemd.tell(f"MAINPID={pid}")
+        else:
+            os.write(self._told, f"{pid}\n".encode())
+
     def leave(self, pid: int) -> None:
         """Leave the place to the next gateway. Return if this process is to end, else it is a waiter from
         now on."""
-        if systemd.is_there():
-            systemd.tell(f"MAINPID={pid}")
-        elif self._heard < 0:
-            os.write(self._told, f"{pid}\n".encode())
-        else:
+        if self._heard >= 0:
             os.set_inheritable(self._heard, True)
+            signal.pthread_sigmask(signal.SIG_BLOCK, waiter.PASSED_ON)  # until the waiter hears them
             command = [sys.executable, "-S", "-E", waiter.__file__, str(pid), str(self._heard)]
             os.execv(sys.executable, command)  # noqa: S606  # Python itself

@@ -37,6 +37,7 @@ def main() -> int:
 
     for number in PASSED_ON:
         signal.signal(number, pass_on)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, PASSED_ON)
     while True:
         try:
             pid, status = os.waitpid(-1, 0)

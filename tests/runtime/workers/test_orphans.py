@@ -68,6 +68,10 @@ def keepers() -> list[int]:
     ]
 
 
+def told(pid: int, file: str) -> bytes:
+    return Path(f"/proc/{pid}/{file}").read_bytes()
+
+
 async def load(heard: Recorder, model: ModelSpec, replica: int = 1) -> None:
     heard.links[0].load(replica, model, "only", "r1")
     assert (await heard.hear("loaded"))[0] == replica
@@ -243,7 +247,6 @@ async def test_another_value_of_a_variable_that_it_inherits_starts_a_new_one(
 
 async def test_no_secret_is_in_its_command_line(house: House) -> None:
     heard = await house.gateway()
-    line = Path(f"/proc/{heard.links[0].pid}/cmdline").read_bytes()
-    named = Path(f"/proc/{heard.links[0].pid}/environ").read_bytes()
+    line, named = told(heard.links[0].pid, "cmdline"), told(heard.links[0].pid, "environ")
     (fingerprint,) = (each for each in named.split(b"\0") if each.startswith(b"PENSTOCK_FINGERPRINT="))
     assert fingerprint.partition(b"=")[2] not in line
