@@ -143,7 +143,7 @@ class Node:
             self._stream = None
             stream.abort()
             if not self._stopped.is_set():
-                await workers.let_go(workers.slices)
+                await workers.let_go(workers.slices, grace_s=0)
             await workers.stop(0)
             self._cache.give_up()
         return True

@@ -1,7 +1,7 @@
 """The ends of all workers that a process has started, and how they all end."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
@@ -34,16 +34,22 @@ class Ends(Generic[_End]):
 
     async def stop(self, grace_s: float) -> None:
         """Let all finish their batch within `grace_s`, then kill them; return when each has ended."""
-        for each in self:
-            each.close()
-        if not await self._all_end(grace_s):
-            for each in self:
-                each.kill()
-            await self._all_end(KILLED_WAIT_S)
+        await end_within([*self], grace_s)
 
-    async def _all_end(self, wait_s: float) -> bool:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(wait_s):
-                for each in self:
-                    await each.ended.wait()
-        return all(each.ended.is_set() for each in self)
+
+async def end_within(ends: Collection[WorkerEnd], grace_s: float) -> None:
+    """Let these finish their batch within `grace_s`, then kill them; return when each has ended."""
+    for each in ends:
+        each.close()
+    if not await _all_end(ends, grace_s):
+        for each in ends:
+            each.kill()
+        await _all_end(ends, KILLED_WAIT_S)
+
+
+async def _all_end(ends: Collection[WorkerEnd], wait_s: float) -> bool:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(wait_s):
+            for each in ends:
+                await each.ended.wait()
+    return all(each.ended.is_set() for each in ends)

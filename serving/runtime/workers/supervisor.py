@@ -10,7 +10,7 @@ from typing import Final
 from serving.runtime.slicing.contract import Setting, SlicingError
 from serving.runtime.slicing.opening import PreparedShares, Shares
 from serving.runtime.workers.contract import WorkerEnd, WorkerLog
-from serving.runtime.workers.ends import STOP_GRACE_S, Ends
+from serving.runtime.workers.ends import STOP_GRACE_S, Ends, end_within
 from serving.runtime.workers.link import LinkEvents
 from serving.runtime.workers.model_log import Printed
 from serving.runtime.workers.orphans import take_over
@@ -169,8 +169,8 @@ class WorkerProcesses:
         """Those with workers that live."""
         return frozenset(end.slice for end, _ in self._children.values())
 
-    async def let_go(self, slices: Collection[str]) -> None:
-        """See `Workers`."""
+    async def let_go(self, slices: Collection[str], grace_s: float = STOP_GRACE_S) -> None:
+        """See `Workers`. Those that end have `grace_s` for their batch."""
         for child, (end, _) in [*self._children.items()]:
             if child.waits and end.slice in slices:
                 _, printed = self._forget(child)
@@ -178,11 +178,7 @@ class WorkerProcesses:
                 for each in printed:
                     each.close()
                 end.let_go()
-        left = [end for end in self._ends if end.slice in slices and not end.ended.is_set()]
-        for end in left:
-            end.close()
-        for end in left:
-            await end.ended.wait()
+        await end_within([end for end in self._ends if end.slice in slices], grace_s)
 
     def _forget(self, child: Child) -> tuple[WorkerEnd, list[Printed]]:
         asyncio.get_running_loop().remove_reader(child.pidfd)

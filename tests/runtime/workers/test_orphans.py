@@ -250,3 +250,11 @@ async def test_no_secret_is_in_its_command_line(house: House) -> None:
     line, named = told(heard.links[0].pid, "cmdline"), told(heard.links[0].pid, "environ")
     (fingerprint,) = (each for each in named.split(b"\0") if each.startswith(b"PENSTOCK_FINGERPRINT="))
     assert fingerprint.partition(b"=")[2] not in line
+
+
+async def test_one_that_cannot_wait_ends_when_it_is_let_go_also_if_it_hangs(house: House) -> None:
+    heard = await house.gateway(owner="")
+    os.kill(heard.links[0].pid, signal.SIGSTOP)
+    assert house.supervisor is not None
+    await house.supervisor.let_go(["s"], grace_s=0.1)
+    assert await heard.hear_lost() == "was killed by SIGKILL"
