@@ -136,11 +136,12 @@ class Desk:
                 os.read(descriptor, CALL_BYTES_MAX)
             elif descriptor == self.say:
                 self._orphaned()
-            elif self._listener is not None:
+            elif self._listener is not None and descriptor == self._listener.fileno():
                 self._hear_caller(self._listener)
 
     def _listen(self) -> None:
         found = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        found.setblocking(False)
         try:
             found.bind(self._waits.address)
             found.listen()
@@ -158,7 +159,10 @@ class Desk:
             self._poll.unregister(self.say)
 
     def _hear_caller(self, listener: socket.socket) -> None:
-        caller, _ = listener.accept()
+        try:
+            caller, _ = listener.accept()
+        except OSError:  # it has left
+            return
         with caller, suppress(OSError, ValueError):
             caller.settimeout(CALLER_S)
             data, descriptors, _, _ = socket.recv_fds(caller, CALL_BYTES_MAX, DESCRIPTORS_MAX)
