@@ -315,10 +315,14 @@ class _FarWay:
 
     def end(self, child: WorkerProcess) -> "_Report":
         """See `Way`."""
-        return _Report(self._stream, self._start, child, self.close)
+        return _Report(self._stream, self._start, child, self)
 
     async def connect(self) -> None:
         """See `Way`. The worker has the connection."""
+
+    def release(self) -> None:
+        """Keep the connection no longer; what the worker has sent still goes on its way."""
+        self._sock.close()
 
     def close(self) -> None:
         """See `Way`. A worker that has the connection meets its end."""
@@ -332,16 +336,14 @@ class _FarWay:
 class _Report:
     """A worker's end on a node: it tells the gateway how the worker ended. A `WorkerEnd`."""
 
-    def __init__(
-        self, stream: NoteStream, start: Start, child: WorkerProcess, disconnect: Callable[[], None]
-    ) -> None:
+    def __init__(self, stream: NoteStream, start: Start, child: WorkerProcess, way: _FarWay) -> None:
         self.slice = start.spec.name
         self.ended = asyncio.Event()
         self.overran = False
         self._stream = stream
         self._number = start.number
         self._child = child
-        self._disconnect = disconnect
+        self._way = way
         self._fault = ""
 
     @property
@@ -363,12 +365,12 @@ class _Report:
 
     def let_go(self) -> None:
         """See `WorkerEnd`."""
-        self._disconnect()
+        self._way.close()
         self.ended.set()
 
     def exited(self, how: str, crashed: bool = False) -> None:
         """See `WorkerEnd`."""
-        self._disconnect()
+        self._way.release()
         self.ended.set()
         fault = self._fault
         self._stream.send(Ended(self._number, fault or how, crashed and not fault, self.overran))
