@@ -36,16 +36,14 @@ class Listening:
         self.inherited: socket.socket | None = None
         self._server: asyncio.Server | None = None
 
-    async def open(
-        self, make: Callable[[], asyncio.Protocol], host: str, port: int, backlog: int = BACKLOG
-    ) -> int:
+    async def open(self, make: Callable[[], asyncio.Protocol], host: str, port: int) -> int:
         """Listen, and return the port. Raises OSError if the address cannot be had."""
         loop = asyncio.get_running_loop()
         given, self.inherited = self.inherited, None
         if given is None:
-            self._server = await loop.create_server(make, host, port, backlog=backlog)
+            self._server = await loop.create_server(make, host, port, backlog=BACKLOG)
         else:
-            self._server = await loop.create_server(make, sock=given, backlog=backlog)
+            self._server = await loop.create_server(make, sock=given, backlog=BACKLOG)
         bound: int = self._server.sockets[0].getsockname()[1]
         return bound
 

@@ -299,14 +299,21 @@ def show(finding: Finding) -> None:
         print("  every promise was kept")
 
 
-def _arguments() -> argparse.Namespace:
+def scenario_parser(
+    description: str | None, scenarios: Sequence[str], rate: float = 300, seconds: float = 10
+) -> argparse.ArgumentParser:
+    """Return a parser of what each command that plays faults takes: scenarios, and the load meanwhile."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    names = [scenario.name for scenario in SCENARIOS]
-    parser.add_argument("--only", nargs="+", choices=names, default=(), help="these scenarios")
-    parser.add_argument("--rate", type=float, default=400, help="requests a second")
-    parser.add_argument("--seconds", type=float, default=8)
+    parser.add_argument("--only", nargs="+", choices=scenarios, default=(), help="these scenarios")
+    parser.add_argument("--rate", type=float, default=rate, help="requests a second")
+    parser.add_argument("--seconds", type=float, default=seconds)
+    return parser
+
+
+def _arguments() -> argparse.Namespace:
+    parser = scenario_parser(__doc__, [scenario.name for scenario in SCENARIOS], rate=400, seconds=8)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--policy", default="slo", help="batching policy: slo, static or aimd")
     parser.add_argument("--json", type=Path, metavar="FILE")

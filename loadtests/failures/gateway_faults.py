@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from loadtests.failures.faults import CALM_S, MODEL, SLO_S, rows, timeline
+from loadtests.failures.faults import CALM_S, MODEL, SLO_S, rows, scenario_parser, timeline
 from loadtests.harness.gateway import ROOT
 from loadtests.harness.processes import undisturbed
 from loadtests.stand.checked import NO_ANSWER, RIGHT, WRONG, Client
@@ -119,12 +119,7 @@ def show(scenario: str, client: Client, struck: tuple[float, float], loaded: int
 
 
 def _arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", choices=SCENARIOS, default=(), help="these scenarios")
-    parser.add_argument("--rate", type=float, default=300, help="requests a second")
-    parser.add_argument("--seconds", type=float, default=10)
+    parser = scenario_parser(__doc__, SCENARIOS)
     parser.add_argument("--slices", type=int, default=2)
     return parser.parse_args(argv)
 

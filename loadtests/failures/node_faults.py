@@ -26,7 +26,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from loadtests.failures.faults import CALM_S, MODEL, SLO_S, rows, timeline
+from loadtests.failures.faults import CALM_S, MODEL, SLO_S, rows, scenario_parser, timeline
 from loadtests.harness.gateway import ROOT, Gateway, free_ports, started
 from loadtests.harness.processes import undisturbed, workers_of
 from loadtests.stand.checked import NO_ANSWER, RIGHT, WRONG, Client
@@ -218,13 +218,7 @@ def show(scenario: str, client: Client, course: Course) -> int:
 
 
 def _arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--only", nargs="+", choices=SCENARIOS, default=(), help="these scenarios")
-    parser.add_argument("--rate", type=float, default=300, help="requests a second")
-    parser.add_argument("--seconds", type=float, default=10)
-    return parser.parse_args(argv)
+    return scenario_parser(__doc__, SCENARIOS).parse_args(argv)
 
 
 if __name__ == "__main__":

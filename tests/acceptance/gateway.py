@@ -169,14 +169,17 @@ def await_true(holds: Callable[[], object], *gateways: GatewayProcess) -> None:
 
 
 @contextmanager
-def serving(config: Path) -> Iterator[GatewayProcess]:
-    """A gateway with these settings; killed at the end."""
+def serving(config: Path, *, orderly: bool = False) -> Iterator[GatewayProcess]:
+    """A gateway with these settings; killed at the end, or stopped if that is to be `orderly`."""
     gateway = GatewayProcess.start(config, config.parent / "log")
     try:
         yield gateway
     finally:
-        gateway.kill()
-        gateway.process.wait()
+        if orderly:
+            gateway.stop()
+        else:
+            gateway.kill()
+            gateway.process.wait()
 
 
 @contextmanager

@@ -10,8 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +18,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 
 from loadtests.stand.living import HOLDER
-from tests.acceptance.gateway import PATIENT_MS, ROOT, START_S, TALK_S, GatewayProcess, await_true
+from tests.acceptance.gateway import PATIENT_MS, ROOT, START_S, TALK_S, GatewayProcess, await_true, serving
 from tests.acceptance.holding import held, identity_to_hold
 from tests.acceptance.test_lifecycle import await_gone
 from tests.acceptance.test_streams import Stream, is_last
@@ -51,15 +50,6 @@ def config(tmp_path: Path) -> Path:
     }
     path.write_text(json.dumps(settings))
     return path
-
-
-@contextmanager
-def served(config: Path) -> Iterator[GatewayProcess]:
-    gateway = GatewayProcess.start(config, config.parent / "log")
-    try:
-        yield gateway
-    finally:
-        gateway.stop()
 
 
 def upgrade(config: Path, *options: str) -> "subprocess.CompletedProcess[str]":
@@ -135,7 +125,7 @@ class Asking:
 
 
 def test_no_request_is_lost_and_no_model_is_loaded_again(config: Path) -> None:
-    with served(config) as gateway, Asking(gateway) as asking:
+    with serving(config, orderly=True) as gateway, Asking(gateway) as asking:
         before, uptime = workers(gateway), status(gateway)["uptime_s"]
         for number in (1, 2):
             await_true(lambda: asking.count > 50, gateway)
@@ -159,7 +149,7 @@ def test_no_request_is_lost_and_no_model_is_loaded_again(config: Path) -> None:
 
 
 def test_a_stream_goes_on_to_its_end_while_others_are_served_by_the_next_gateway(config: Path) -> None:
-    with served(config) as gateway:
+    with serving(config, orderly=True) as gateway:
         stream = Stream(gateway)
         numbers = [*range(60)]
         stream.ask(numbers, delay_ms=100)
@@ -184,7 +174,7 @@ def test_a_stream_goes_on_to_its_end_while_others_are_served_by_the_next_gateway
 
 
 def test_settings_that_are_wrong_leave_the_gateway_as_it_is(config: Path) -> None:
-    with served(config) as gateway:
+    with serving(config, orderly=True) as gateway:
         whole = config.read_text()
         config.write_text(whole.replace('"cache": false', '"cash": false'))
         done = upgrade(config)
@@ -209,7 +199,7 @@ def test_the_gateway_begins_again_if_the_next_one_fails_once_it_has_begun_to_tak
         "sock.recv(1000)\n"
     )
     broken.chmod(0o755)
-    with served(config) as gateway:
+    with serving(config, orderly=True) as gateway:
         before = workers(gateway)
         done = upgrade(config, "--python", str(broken))
         assert done.returncode == 1
@@ -230,7 +220,7 @@ def test_a_signal_in_the_middle_of_an_upgrade_ends_both_gateways(config: Path) -
     slow = config.parent / "python"
     slow.write_text("#!/bin/sh\nexec sleep 600\n")
     slow.chmod(0o755)
-    with served(config) as gateway:
+    with serving(config, orderly=True) as gateway:
         asked = threading.Thread(target=upgrade, args=(config, "--python", str(slow)))
         asked.start()
         found: list[str] = []
@@ -284,7 +274,7 @@ def test_what_was_accepted_is_answered_before_the_workers_go(config: Path, tmp_p
     config.write_text(json.dumps(settings))
     body = {"inputs": [{"name": "INPUT0", "shape": [1, 2], "datatype": "INT32", "data": [4, 2]}]}
     answers: list[int] = []
-    with served(config) as gateway:
+    with serving(config, orderly=True) as gateway:
         with held(tmp_path / "identity"):
             asking = threading.Thread(
                 target=lambda: answers.append(

@@ -82,8 +82,7 @@ class FarWorkers:
 
     def end_all(self, reason: str) -> None:
         """See `Workers`."""
-        for end in self._ends:
-            end.kill(reason)
+        self._ends.kill(reason)
 
     async def check(self, slice_name: str, pid: int) -> None:
         """See `Workers`; the node looks."""

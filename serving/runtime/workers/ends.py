@@ -32,6 +32,11 @@ class Ends(Generic[_End]):
     def __iter__(self) -> Iterator[_End]:
         return iter([*self._ends])
 
+    def kill(self, reason: str) -> None:
+        """End all of them now."""
+        for each in self:
+            each.kill(reason)
+
     async def stop(self, grace_s: float) -> None:
         """Let all finish their batch within `grace_s`, then kill them; return when each has ended."""
         await end_within([*self], grace_s)

@@ -39,7 +39,7 @@ class WorkerProcesses:
         """See `Supervisor`. `ways`: to the workers."""
         self._ways = ways
         self._shares = shares or PreparedShares()
-        self._opening: dict[str, str] = {}  # slices whose share is being opened; why they are to end
+        self._opening: dict[str, str] = {}  # slices with a worker that begins; why it is to end
         self._log = log
         self._workers = workers
         self._ends = Ends[WorkerEnd]()
@@ -57,8 +57,10 @@ class WorkerProcesses:
         loop = asyncio.get_running_loop()
         pipes = Pipes()
         way: Way | None = None
+        self._opening[spec.name] = ""
         try:
-            setting, way = await self._prepare(spec)
+            setting = await self._shares.open(spec)
+            way = await self._ways.make(spec)
             if self._log is not None:
                 pipes.open()
             child = await self._begin(spec, setting, way, pipes)
@@ -68,6 +70,8 @@ class WorkerProcesses:
                 way.close()
             self._ways.failed(spec, str(error))
             return
+        finally:
+            del self._opening[spec.name]
         end = way.end(child)
         printed = pipes.listen(spec.name, self._log) if self._log is not None else []
         self._ends.add(end)
@@ -81,35 +85,19 @@ class WorkerProcesses:
         workers = self._workers
         if spec.part is not None or not workers.owner:  # a share of a GPU goes with what has cut it
             workers = replace(workers, orphan_s=0.0)
+        child: Child | None = None
         if workers.orphan_s:
-            self._opening[spec.name] = ""
             at, by = address(workers.owner, spec.name), fingerprint(spec, setting, workers)
-            try:
-                child = await asyncio.to_thread(take_over, at, by, way.given, pipes)
-            finally:
-                reason = self._opening.pop(spec.name)
-            if self._stopping or reason:
-                if child is not None:
-                    child.kill()
-                raise SlicingError(reason or STOPS)
+            child = await asyncio.to_thread(take_over, at, by, way.given, pipes)
+        if reason := self._opening[spec.name] or (STOPS if self._stopping else ""):
             if child is not None:
-                logger.info("slice %s: the worker of an earlier gateway was taken over", spec.name)
-                return child
-        return spawn(spec, setting, workers, way.given, pipes)
-
-    async def _prepare(self, spec: SliceSpec) -> tuple[Setting, Way]:
-        """Return the settings that the worker starts with, and the way to it. Raises OSError or SlicingError
-        if there is none, or if the worker has to end before it begins."""
-        self._opening[spec.name] = ""
-        try:
-            setting = await self._shares.open(spec)
-            way = await self._ways.make(spec)
-        finally:
-            reason = self._opening.pop(spec.name)
-        if self._stopping or reason:
-            way.close()
-            raise SlicingError(reason or STOPS)
-        return setting, way
+                child.kill()
+                child.let_go()
+            raise SlicingError(reason)
+        if child is None:
+            return spawn(spec, setting, workers, way.given, pipes)
+        logger.info("slice %s: the worker of an earlier gateway was taken over", spec.name)
+        return child
 
     def release(self, slice_name: str) -> None:
         """Give back the share of a slice that is gone, once its worker has ended."""
@@ -140,8 +128,7 @@ class WorkerProcesses:
 
     def end_all(self, reason: str) -> None:
         """See `Workers`."""
-        for end in self._ends:
-            end.kill(reason)
+        self._ends.kill(reason)
 
     async def check(self, slice_name: str, pid: int) -> None:
         """End the slice's worker if it computes outside of its share."""
