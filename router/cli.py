@@ -208,6 +208,21 @@ def status(
 
 
 @app.command(cls=Verb)
+def cells(
+    url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
+    form: Annotated[
+        str, typer.Option("--format", help="table, json, or envoy: routes for that load balancer.")
+    ] = "table",
+    key_env: KeyEnvOption = KEY_ENV,
+    _ca: CaOption = "",
+) -> None:
+    """Show which gateway of several has which model."""
+    from router.observing.cells.command import FORMATS, show_cells
+
+    raise typer.Exit(show_cells(url, _one_of("--format", form, FORMATS, form), key_env))
+
+
+@app.command(cls=Verb)
 def explain(
     model: Annotated[str, typer.Argument(help="A model that is served.")],
     url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",

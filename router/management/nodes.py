@@ -31,7 +31,7 @@ class NodeBoard:
         """Open the door, and return its address, "" if there is none. Raises OSError if it cannot listen."""
         if self._door is None:
             return ""
-        context = None if self._certificates is None else _following(self._certificates)
+        context = None if self._certificates is None else following(self._certificates)
         port = await self._door.start(context)
         return str(Gateway(self._host, port))
 
@@ -64,7 +64,7 @@ class NodeBoard:
         }
 
 
-def _following(certificates: Certificates) -> ssl.SSLContext:
+def following(certificates: Certificates) -> ssl.SSLContext:
     """Return a context that shows the certificate in force at each handshake, also after a renewal."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificates.tls.cert, certificates.tls.key)

@@ -24,6 +24,7 @@ from router.settings.machine.workers import read_workers
 from router.settings.model_file.delays import bounded
 from router.settings.repository import RepositorySettings, read_repository
 from router.settings.served.cache import read_cache
+from router.settings.served.cells import read_cells
 from router.settings.served.entries import check_models, check_name, read_model
 from router.settings.served.floors import check_prices
 from router.settings.served.promises import read_tiers
@@ -35,6 +36,7 @@ from router.settings.values.findings import Findings
 from router.settings.values.problems import SettingsError, SettingsProblem, fault
 from router.settings.values.schema import GatewayFile, LimitsSection, ProfilesSection, ServerSection
 from serving.cache.spec import CacheSpec
+from serving.runtime.cells.spec import CellsSpec
 from serving.values.nodes import NodesSpec
 from serving.values.objectives import Needs, ScalingSpec
 from serving.values.slice_specs import DeviceSpec, SliceSpec, WorkersSpec
@@ -89,6 +91,7 @@ class Settings:
     `scaling`: how the replicas of models that say so follow the load; `logging`: what the gateway says.
     `placement`: what is done where the desired state cannot be reached.
     `auth`: None where no caller needs a key. `nodes`: where other machines call, None for nowhere.
+    `cells`: this gateway among others, None if it is alone.
     `devices`: what a placement may use, () for this machine. `workers`: what processes of slices are given
     and held to. `document`: what the file said, with its places. `rehearse`: every GPU of it is rehearsed.
     """
@@ -113,6 +116,7 @@ class Settings:
     workers: WorkersSpec = field(default_factory=WorkersSpec)
     auth: AuthSettings | None = None
     nodes: NodesSpec | None = None
+    cells: CellsSpec | None = None
     warnings: tuple[SettingsProblem, ...] = ()
     rehearse: bool = False
     document: Document | None = field(default=None, repr=False, compare=False)
@@ -133,17 +137,16 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     if not isinstance(findings.document.value, dict):
         findings.stop_if_any()
     server, limits, prices = _read_server(findings), _read_limits(findings), read_prices(findings)
-    admin = _read_door(findings, server)
+    admin, tiers, tenants = _read_door(findings, server), read_tiers(findings), read_tenants(findings)
     _look_at_messages(findings, limits, server.grpc)
     devices = findings.devices = read_devices(findings, prices)
     slices = read_slices(findings, usable_cores(), prices)
     check_kinds(findings, prices, devices, slices)
-    nodes = _read_nodes(findings, slices, server, admin)
-    tiers, tenants, cache = read_tiers(findings), read_tenants(findings), _read_cache(findings, limits)
-    profiles, recording = _read_profiles(findings), read_recording(findings)
+    nodes, cache = _read_nodes(findings, slices, server, admin), _read_cache(findings, limits)
+    cells, profiles = _read_cells(findings, cache, server, admin), _read_profiles(findings)
     logging, repository = read_logging(findings), read_repository(findings)
     workers, auth = read_workers(findings, slices), _read_auth(findings, server, admin)
-    scaling, placement = read_scaling(findings), read_placement(findings)
+    scaling, placement, recording = read_scaling(findings), read_placement(findings), read_recording(findings)
     models = _read_models(findings, tiers, slices, scaling)
     check_domains(findings, models, devices)
     folder = Path(os.path.abspath(path)).parent / profiles.folder
@@ -171,6 +174,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
         workers=replace(workers, owner=os.path.abspath(path)),
         auth=auth,
         nodes=nodes,
+        cells=cells,
         warnings=tuple(sorted(findings.warnings)),
         rehearse=rehearse,
         document=findings.document,
@@ -255,6 +259,12 @@ def _read_nodes(
     findings: Findings, slices: Sequence[SliceSpec], server: ServerSettings, admin: AdminSettings
 ) -> NodesSpec | None:
     return read_nodes(findings, slices, server.tls, [*_ports(server).values(), admin.port])
+
+
+def _read_cells(
+    findings: Findings, cache: CacheSpec | None, server: ServerSettings, admin: AdminSettings
+) -> CellsSpec | None:
+    return read_cells(findings, cache, server.tls, [*_ports(server).values(), admin.port])
 
 
 def _ports(server: ServerSettings) -> dict[str, int]:

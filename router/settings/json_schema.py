@@ -18,6 +18,7 @@ from router.settings.meanings.gateway_keys import GATEWAY_KEYS
 from router.settings.meanings.model_keys import MODEL_KEYS
 from router.settings.model_file.applications import EndpointsSection
 from router.settings.model_file.sequences import SequenceSection
+from router.settings.served.cells import CellsSection
 from router.settings.served.tenants import TenantSection
 from router.settings.values import schema
 from router.settings.values.client_shm import ClientShmSection
@@ -61,10 +62,12 @@ NESTED: Final[Mapping[type[BaseModel], Mapping[str, Nested]]] = {
         "cache": Nested(schema.CacheSection, others=FLAG), "logging": Nested(schema.LoggingSection),
         "workers": Nested(schema.WorkersSection), "auth": Nested(schema.AuthSection),
         "nodes": Nested(NodesSection),
+        "cells": Nested(CellsSection),
     },
     schema.ServerSection: {
         "tls": Nested(TlsSection), "client_shm": Nested(ClientShmSection, others=FLAG),
     },
+    CellsSection: {"redis": Nested(schema.RedisSection, others=(ANY_TEXT,))},
     schema.CacheSection: {"redis": Nested(schema.RedisSection, others=(ANY_TEXT,))},
     schema.DeviceSection: {"rehearse": Nested(schema.RehearseSection, others=FLAG)},
     schema.ServedSection: {

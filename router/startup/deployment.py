@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -19,7 +19,8 @@ from router.http.fastpath import RestServer, create_server
 from router.http.feedback import add_feedback
 from router.logs.logs import lines_dropped
 from router.management.admin import ChangeGuard
-from router.management.devices import DeviceBoard, kind_named
+from router.management.cells import CellBoard
+from router.management.devices import DeviceBoard
 from router.management.nodes import NodeBoard
 from router.management.operations.notices import slices_of
 from router.management.operations.operations import Operations, Say
@@ -34,15 +35,12 @@ from router.observing.scaled_status import scaled_status
 from router.observing.sequence_status import sequence_status
 from router.observing.status import MoveStatus, ReplicaBody, SliceStatus, Status, describe
 from router.observing.telemetry import (
-    AuthPresent,
     ConditionPresent,
     Counters,
     LoopLag,
     MetricsServer,
     Present,
-    ScalePresent,
     Telemetry,
-    demand,
 )
 from router.observing.troubles import settled, troubles
 from router.payloads.bulk.pool import Bulk, process_count
@@ -58,22 +56,23 @@ from router.settings.machine.memory import free_memory_bytes
 from router.settings.profiles import known_profiles
 from router.startup.edges import Edges
 from router.startup.encryption import Encryption
+from router.startup.picture import auth_of, connections_of, replicas_of, scaling_of
 from router.startup.replanning import Replanning
 from router.verbs.explain.body import Explanation
 from router.verbs.explain.body import describe as explain
 from router.verbs.explain.route import add_explain
 from router.verbs.explain.scaled import scaled_model
 from serving.control.control import Control
-from serving.control.state.replicas import ReplicaStatus, why_absent
+from serving.control.state.replicas import ReplicaStatus
 from serving.control.state.rules import Rules
-from serving.policy.estimates.freshness import Freshness
-from serving.ports import Serving
+from serving.ports import Call, Serving
 from serving.profile.device import device_kind
 from serving.profile.files.store import ProfileStore
 from serving.runtime.caching.caching import CachedServing
 from serving.runtime.caching.redis_tier import RedisTier
 from serving.runtime.calls.gateway import Gateway
 from serving.runtime.calls.rating import RatedServing
+from serving.runtime.cells.cells import Cells
 from serving.runtime.files.recorder import Recorder
 from serving.runtime.fleet import Fleet
 from serving.runtime.slicing.choice import device_actuator
@@ -81,12 +80,17 @@ from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
 from serving.values.specs import Limits, ServedModel
 
+Keys = Sequence[KeySpec]
+
 
 class GatewayServer:
     """Everything that runs in the gateway process. Made on the running event loop; `bind` opens its ports."""
 
-    def __init__(self, settings: Settings, filed: Settings, say: Say, keys: Sequence[KeySpec] = ()) -> None:
-        """Build all parts. `settings`: in force; `filed`: of penstock.yaml; `keys`: of its keys file."""
+    def __init__(
+        self, settings: Settings, filed: Settings, say: Say, keys: Keys = (), cells: Cells | None = None
+    ) -> None:
+        """Build all parts. `settings`: in force; `filed`: of penstock.yaml; `keys`: of its keys file.
+        `cells`: this gateway among others."""
         self._settings = settings
         models, server, limits = settings.models, settings.server, settings.limits
         tenants = [tenant.name for tenant in settings.tenants]
@@ -97,16 +101,8 @@ class GatewayServer:
         self._started_us = self.gateway.now_us()
         self._telemetry.triton_names = server.triton_metrics
         self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
-        self._cache: CachedServing | None = None
-        self._redis: RedisTier | None = None
-        if settings.cache is not None:
-            bound = limits.queue_requests
-            self._cache = CachedServing(self.gateway, settings.cache, self._telemetry, record, bound)
-            self._redis = share(self._cache, settings.cache, self._telemetry.epoch_us)
-        behind = self._cache or self.gateway
-        selecting = RatedServing(behind, self._telemetry.selected, limited=settings.tenants)
+        self._selecting = selecting = self._make_calls(settings, record)
         self._rates = selecting.rates
-        self.serving: Serving = selecting
         store = ProfileStore(settings.profiles)
         known = known_profiles(settings, store)
         self.profile_problems = tuple(store.problems)
@@ -114,6 +110,8 @@ class GatewayServer:
         control = Control(settings.slices, models, known, limits, device_kind, rules)
         shares = DeviceShares(make=partial(device_actuator, recut=settings.placement.recut))
         self.fleet = Fleet(control, self.gateway, store, shares, find_capacity, settings.workers)
+        self.cells = None if cells is None else CellBoard(cells, selecting, self.fleet, self.gateway, filed)
+        self.serving: Serving = selecting if self.cells is None else self.cells.serving
         self._devices = DeviceBoard(self.fleet, shares)
         self.tls = None if server.tls is None else Encryption(server.tls, limits, say)
         self.nodes = NodeBoard(settings, self.fleet, None if self.tls is None else self.tls.certificates)
@@ -128,17 +126,29 @@ class GatewayServer:
         self.replanning = Replanning(
             self.fleet, self.operations.current, self.operations.placement, self._look
         )
-        self._make_edges(server, limits, selecting)
+        self._make_edges(server, limits)
         self._known = set(self.gateway.models)
+        self._join_cells()
         self.gateway.on_models = self._take_models
-        self.rest_url = self.grpc_address = self.metrics_url = self.nodes_address = ""
+        self.rest_url = self.grpc_address = self.metrics_url = self.nodes_address = self.cells_address = ""
 
     @property
     def admin_url(self) -> str:
         """Where the admin door is: a URL, or `unix:` and a path."""
         return self._changes.address
 
-    def _make_edges(self, server: ServerSettings, limits: Limits, selecting: RatedServing) -> None:
+    def _make_calls(self, settings: Settings, record: Callable[[Call, int], None] | None) -> RatedServing:
+        """Return what takes the calls of this gateway's models: rates, selection, cache, and the core."""
+        self._cache: CachedServing | None = None
+        self._redis: RedisTier | None = None
+        if settings.cache is not None:
+            bound = settings.limits.queue_requests
+            self._cache = CachedServing(self.gateway, settings.cache, self._telemetry, record, bound)
+            self._redis = share(self._cache, settings.cache, self._telemetry.epoch_us)
+        behind = self._cache or self.gateway
+        return RatedServing(behind, self._telemetry.selected, limited=settings.tenants)
+
+    def _make_edges(self, server: ServerSettings, limits: Limits) -> None:
         """Make the servers, the routes that they offer, and the watch over them."""
         release, statistics = version("penstock"), self._telemetry.statistics
         regions = open_registry(server.client_shm, limits, self._bulk, lambda: self.rest.account.refusal())
@@ -150,7 +160,7 @@ class GatewayServer:
             bulk=self._bulk,
             why_dead=lambda: self.edges.why_dead,
         )
-        add_feedback(app, selecting)
+        add_feedback(app, self._selecting)
         add_endpoints(app, self.serving, self._bulk, self._telemetry.endpoint_asked)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
@@ -165,7 +175,8 @@ class GatewayServer:
         self.operations.offer(app, self.rpc, self._changes, self._devices)
         offer_shared_memory(app, self.rest, self.rpc, regions)
         self.operations.repository.configure = self._configure
-        self.operations.repository.on_filed = lambda filed: selecting.follow(filed.tenants)
+        self.operations.repository.on_filed = self._take_filed
+        self._app = app
         offer_extensions(app, self.rpc, self._changes, self.serving, self._configure)
         self._changes.stand_before(app)
         if self._settings.auth is not None:
@@ -188,10 +199,25 @@ class GatewayServer:
         self.rpc.is_live = lambda: not self.edges.why_dead
         self.gateway.on_readiness = self.rpc.health.look
 
+    def _join_cells(self) -> None:
+        """Follow the map of cells: models come and go by it."""
+        if self.cells is None:
+            return
+        self.cells.offer(self._app)
+        self.cells.follow(self.operations.repository)
+        self.cells.serving.on_models = self._take_models
+        self._take_models()
+
     def _configure(self, model: ServedModel) -> Any:
         """Return the model's ModelConfig."""
         slices = {name: record.spec for name, record in self.fleet.control.slices.items()}
         return model_config(model, self._settings.limits, slices, keeps=self._cache is not None)
+
+    def _take_filed(self, filed: Settings) -> None:
+        """Follow another penstock.yaml where that is no change of models or slices."""
+        self._selecting.follow(filed.tenants)
+        if self.cells is not None:
+            self.cells.know(filed)
 
     def _make_door(self, admin: AdminSettings, app: FastAPI) -> RestServer:
         """Return the admin door. Inference works there too, though not on the fast path."""
@@ -211,7 +237,9 @@ class GatewayServer:
 
     def _take_models(self) -> None:
         """Tell telemetry and the REST server that the models have changed."""
-        models = self.gateway.models
+        if self.cells is not None:
+            self.cells.serving.look()
+        models = self.serving.models
         for name in self._known - models.keys():
             self._telemetry.retire(name)
         for model in models.values():
@@ -234,6 +262,9 @@ class GatewayServer:
         self.grpc_address = f"{host}:{await self.rpc.start(server.grpc_port)}"
         self.metrics_url = f"{start}:{await self._metrics.start(server.host, server.metrics_port)}"
         self.nodes_address = await self.nodes.start()
+        if self.cells is not None:
+            certificates = None if self.tls is None else self.tls.certificates
+            self.cells_address = await self.cells.start(self.rest_url, self.grpc_address, certificates)
         self._lag.start()
         if self._redis is not None:
             self._sharing = asyncio.create_task(self._redis.run())
@@ -256,6 +287,8 @@ class GatewayServer:
     async def close(self) -> None:
         """Close what is still open."""
         await self.replanning.close()
+        if self.cells is not None:
+            await self.cells.close()
         self._lag.stop()
         self._devices.stop()
         if self._sharing is not None:
@@ -271,8 +304,8 @@ class GatewayServer:
 
     @property
     def settled(self) -> bool:
-        """Every model is ready, and nothing that can be is still on its way."""
-        return self.gateway.ready and settled(self.fleet.control.slices)
+        """Every model is ready, here or in another cell, and nothing that can be is still on its way."""
+        return self.serving.ready and settled(self.fleet.control.slices)
 
     def troubles(self) -> dict[str, str]:
         """Return what keeps workers and replicas from being ready, a sentence each, by where."""
@@ -290,7 +323,7 @@ class GatewayServer:
         explanation = explain(
             model,
             self.gateway.standing(model.name),
-            self._replicas(),
+            replicas_of(self.fleet.control, self.gateway),
             self._telemetry.counters(model.name, now_us),
             (now_us - self._started_us) / 1e6,
             scaled_model(self.fleet.control, model.name, self.operations.current.settings.scaling.policy),
@@ -320,7 +353,14 @@ class GatewayServer:
             await asyncio.sleep(0)  # requests first
         known = [name for name in self.gateway.models if name in counters]  # others came in between
         queue_rows = {name: self.gateway.queue_rows(name) for name in known}
-        status = describe(self.serving, counters, queue_rows, self._replicas(), slices, uptime_s)
+        status = describe(
+            self.serving,
+            counters,
+            queue_rows,
+            replicas_of(self.fleet.control, self.gateway),
+            slices,
+            uptime_s,
+        )
         standings = self.fleet.control.scaling.standings()
         for model in status["models"]:
             if model["name"] in standings:
@@ -338,16 +378,22 @@ class GatewayServer:
         ]
         if rates := rates_status(self._rates):
             status["rates"] = rates
-        if self.tls is not None:
-            status["tls"] = self.tls.describe()
-        if nodes := self.nodes.describe():
-            status["nodes"] = nodes
+        self._add_machines(status)
         if gpus := self._devices.describe():
             status["gpus"] = gpus
         if proposal := self.replanning.describe():
             status["proposal"] = proposal
         status["move"] = self._move()
         return status
+
+    def _add_machines(self, status: Status) -> None:
+        """Add what connects the gateway with others."""
+        if self.tls is not None:
+            status["tls"] = self.tls.describe()
+        if nodes := self.nodes.describe():
+            status["nodes"] = nodes
+        if self.cells is not None:
+            status["cells"] = self.cells.describe()
 
     def _move(self) -> MoveStatus:
         """Return how far what is wanted is so."""
@@ -383,31 +429,10 @@ class GatewayServer:
                     held[name] = slices[-1]
                 held[name]["notice"] = said
 
-    def _replicas(self) -> list[ReplicaBody]:
-        judged = {(each.slice, each.model, each.variant): each for each in self.gateway.judgements()}
-        found: list[ReplicaBody] = []
-        for name, record in self.fleet.control.slices.items():
-            for each in record.replicas.values():
-                said = judged.get((name, each.model, each.variant))
-                found.append(
-                    {
-                        "model": each.model,
-                        "variant": each.variant,
-                        "slice": name,
-                        "state": each.status.value,
-                        "profile": said.freshness.value if said else Freshness.FRESH.value,
-                        "profile_ratio": said.ratio if said else 1.0,
-                        "renewing": each.sweep.renewing,
-                    }
-                )
-                if reason := why_absent(record, each):
-                    found[-1]["reason"] = reason
-        return found
-
     def _present(self) -> Present:
         gateway = self.gateway
         store = self._cache.store if self._cache else None
-        replicas = self._replicas()
+        replicas = replicas_of(self.fleet.control, self.gateway)
         worth = self._cache.worth if self._cache else {}
         return Present(
             now_us=gateway.now_us(),
@@ -422,7 +447,7 @@ class GatewayServer:
             worth={name: (each.enabled, each.gain_us, each.bypassed) for name, each in worth.items()},
             drifted=len(self.operations.drift.found),
             replans=self.replanning.outcomes,
-            scaling=self._scaling(),
+            scaling=scaling_of(self.fleet.control, self.gateway),
             condition=self._condition(replicas),
             gpus=self._devices.used(),
             cordoned=self._devices.cordoned,
@@ -446,7 +471,7 @@ class GatewayServer:
             held_limit=account.limit_bytes,
             given_up=account.given_up,
             paused=account.paused_count,
-            connections=self._connections(),
+            connections=connections_of(self.rest, self._admin, self._metrics),
             turned_out={
                 "rest": self.rest.turned_out,
                 "admin": self._admin.turned_out,
@@ -454,43 +479,12 @@ class GatewayServer:
             },
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
-            auth=self._auth(),
+            auth=auth_of(self.key_watch, self._guard),
             rates={name: rate.refused for name, rate in self._rates.by_tenant.items()},
             tls=self.tls.present() if self.tls is not None else None,
             nodes=self.nodes.present(),
+            cells=None if self.cells is None else self.cells.present(),
             rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},
             sequences=sequence_status(gateway, gateway.models),
-        )
-
-    def _connections(self) -> dict[tuple[str, str], int]:
-        found: dict[tuple[str, str], int] = {}
-        for name, edge in (("rest", self.rest), ("admin", self._admin)):
-            found[name, "regular"], found[name, "reserved"] = edge.connection_counts
-        return {**found, ("metrics", "regular"): self._metrics.connection_count}
-
-    def _auth(self) -> AuthPresent | None:
-        if self.key_watch is None:
-            return None
-        guard = self._guard
-        return AuthPresent(len(guard.keys.specs), not self.key_watch.refused, guard.refused)
-
-    def _scaling(self) -> ScalePresent:
-        scaling, slices = self.fleet.control.scaling, self.fleet.control.slices
-        standings = scaling.standings()
-        demands = {name: (each.pressure, each.desired) for name, each in standings.items()}
-        for name in self.gateway.models.keys() - standings.keys():
-            load, count = self.gateway.load(name)
-            if count:
-                demands[name] = demand(load, count)
-        held = self.fleet.control.scaling.held()
-        resident: dict[str, set[str]] = {name: set() for name in held}
-        for record in slices.values():
-            resident.get(record.spec.place, set()).update(each.model for each in record.replicas.values())
-        return ScalePresent(
-            demands,
-            scaling.changes,
-            resident,
-            Counter((kind_named(spec), spec.spot) for spec in held.values()),
-            scaling.cost_max,
         )

@@ -21,6 +21,7 @@ from router.commandline.key_env import CA_ENV, KEY_ENV
 from router.http.example import example_curl
 from router.logs.logs import logging_to_output, say
 from router.logs.output import Output
+from router.management.cells import joined
 from router.management.operations.applied import settings_in_force
 from router.settings import Settings
 from router.settings.builds import identified
@@ -86,11 +87,11 @@ async def _serve(
     """Return the exit code, and how to leave this process to the next gateway if there is one. `more`:
     whether models are reloaded, and sockets that a service manager holds."""
     reload, held = more
-    deployment = GatewayServer(settings, filed, _say, keys)
+    settings, cells = await joined(settings)
+    deployment = GatewayServer(settings, filed, _say, keys, cells)
     _use_held(deployment, held)
     freeze()  # while there is no client that would wait for it
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
     going = Going(deployment, settings.limits, stop, output.places)
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, number, going, output)
@@ -217,6 +218,8 @@ async def _drain(deployment: GatewayServer, settings: Settings) -> int:
     """Answer what was accepted, within the limits; returns how many requests were not."""
     limits = settings.limits
     logger.info("penstock is draining: %d open requests", deployment.serving.open_requests)
+    if deployment.cells is not None:
+        await deployment.cells.leave()
     deployment.gateway.stop_ready()
     await asyncio.sleep(limits.drain_grace_s)
     return await deployment.drain(limits.drain_s)
@@ -269,14 +272,15 @@ def _announce(deployment: GatewayServer, settings: Settings, keys: Sequence[KeyS
     options = "" if settings.auth is None else f' -H "x-api-key: ${KEY_ENV}"'
     if settings.server.tls is not None:
         options += f" --cacert ${CA_ENV}"
-    specs = (model.spec for model in deployment.gateway.models.values())
+    specs = (model.spec for model in deployment.serving.models.values())
     for line in (
-        f"penstock serves {', '.join(deployment.gateway.models)}",
+        f"penstock serves {', '.join(deployment.gateway.models) or 'no model of its own yet'}",
         f"  REST     {deployment.rest_url}   (docs at {deployment.rest_url}/docs)",
         f"  gRPC     {deployment.grpc_address}",
         f"  admin    {deployment.admin_url}   (what changes something)",
         f"  metrics  {deployment.metrics_url}/metrics",
         *([f"  nodes    {deployment.nodes_address}"] if deployment.nodes_address else []),
+        *([f"  cells    {deployment.cells_address}"] if deployment.cells_address else []),
         *recording,
         *defaults,
         "try it:",

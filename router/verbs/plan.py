@@ -44,6 +44,7 @@ def plan_lines(settings: Settings) -> Iterator[str]:
     yield from python_lines(settings)
     yield from gpu_lines(settings)
     yield from node_lines(settings)
+    yield from cell_lines(settings)
     yield from worker_lines(settings.workers)
     yield from scaling_lines(settings)
     yield from tls_lines(settings)
@@ -195,6 +196,14 @@ def node_lines(settings: Settings) -> Iterator[str]:
         specs = [each for each in settings.slices if each.node == node]
         on = ", ".join(f"{each.name} ({each.device}, {each.share})" for each in specs)
         yield f"node {node}: {on}; it joins by `penstock node --join HOST:{nodes.port} --name {node}`"
+
+
+def cell_lines(settings: Settings) -> Iterator[str]:
+    """Yield a line on this gateway's cell, if it has one."""
+    if (cells := settings.cells) is not None:
+        door = cells.address or f"{cells.host}:{cells.port}"
+        meets = f"it meets others at {cells.redis.place}, and they call it at {door}"
+        yield f"cell {cells.name}: {meets}; each model is in one of the cells"
 
 
 def rehearsal_lines(settings: Settings) -> list[str]:

@@ -135,6 +135,7 @@ def _fixed(
     yield "mig", old.placement.recut, new.placement.recut
     yield "auth", old.auth, new.auth
     yield "nodes", _without_names(old), _without_names(new)
+    yield "cells", old.cells, new.cells
     yield "logging", read_logs(old_document), read_logs(new_document)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 from router.observing.cache_status import CacheStatus
+from router.observing.cells.body import CellsBody
 from router.observing.isolation import IsolationStatus
 from router.observing.rates_status import RateStatus
 from router.observing.scaled_status import ScaledStatus
@@ -160,6 +161,7 @@ class Status(TypedDict):
     tls: NotRequired[TlsStatus]  # where ports are encrypted
     gpus: NotRequired[list[GpuStatus]]  # where slices use any
     nodes: NotRequired[list[NodeBody]]  # where any may join
+    cells: NotRequired[CellsBody]  # where this gateway is one of several
     proposal: NotRequired[ProposalStatus]  # where control has asked for another plan
 
 

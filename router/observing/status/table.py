@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from router.observing.cache_status import CacheStatus, cache_lines
+from router.observing.cells.table import cells_table, fault_line
 from router.observing.isolation import isolation_lines
 from router.observing.scaled_status import scaled_lines
 from router.observing.sequence_status import sequence_lines
@@ -108,6 +109,9 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
         lines += map(_one_line, told)
     gpus = [gpus_table(current["gpus"])] if "gpus" in current else []
     nodes = [nodes_table(current["nodes"])] if "nodes" in current else []
+    if "cells" in current:
+        nodes.append(cells_table(current["cells"]))
+        moves += map(_one_line, filter(None, (fault_line(current["cells"]),)))
     return Group(head, *moves, models, *lines, _slices_table(current["slices"]), *nodes, *gpus)
 
 

@@ -3,6 +3,7 @@
 from router.observing.telemetry.counting.counts import UNKNOWN, Counters
 from router.observing.telemetry.counting.lag import LoopLag
 from router.observing.telemetry.exposition import Present, RedisPresent
+from router.observing.telemetry.families.cells import CellsPresent
 from router.observing.telemetry.families.condition import AuthPresent, ConditionPresent
 from router.observing.telemetry.families.scaling import ScalePresent, demand
 from router.observing.telemetry.observer import Telemetry
@@ -11,6 +12,7 @@ from router.observing.telemetry.server import MetricsServer
 __all__ = [
     "UNKNOWN",
     "AuthPresent",
+    "CellsPresent",
     "ConditionPresent",
     "Counters",
     "LoopLag",

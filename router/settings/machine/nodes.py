@@ -44,7 +44,7 @@ def read_nodes(
     section = findings.parse(NodesSection, LOC)
     if section is None:
         return None
-    token = _read_token(findings, section.token_env)
+    token = read_token(findings, LOC, section.token_env, "nodes")
     spec = NodesSpec(token=token, ship=section.models == SHIP, names=names)
     spec = replace(spec, host=section.host or spec.host)
     spec = replace(spec, port=spec.port if section.port is None else section.port)
@@ -59,14 +59,16 @@ def read_nodes(
     return spec
 
 
-def _read_token(findings: Findings, name: str) -> str:
+def read_token(findings: Findings, section: Loc, name: str, others: str) -> str:
+    """Return the token in the variable `name`, which `token_env` of a section names. `others`: what has the
+    same token."""
     token = os.environ.get(name, "")
     if len(token) < TOKEN_CHARS_MIN:
         got = f"{len(token)} characters as" if token else "no"
         wanted = f"a token of {TOKEN_CHARS_MIN} characters or more"
-        expected = f"{wanted} there, as `openssl rand -hex 16` prints, the same on all nodes"
-        stated = findings.document.at((*LOC, "token_env")) is not None
-        at = (*LOC, "token_env") if stated else LOC
+        expected = f"{wanted} there, as `openssl rand -hex 16` prints, the same on all {others}"
+        stated = findings.document.at((*section, "token_env")) is not None
+        at = (*section, "token_env") if stated else section
         findings.add(at, f"the environment has {got} {shown(name)}; expected {expected}")
     return token
 

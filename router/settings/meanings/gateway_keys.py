@@ -35,6 +35,7 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "workers": "What worker processes get of the environment, and what each may hold.",
         "auth": "With it, each request needs an API key.",
         "nodes": "The door where other machines call, to lend their devices; none without it.",
+        "cells": "This gateway among others that share its models; alone without it.",
     },
     "ServerSection": {
         "name": "The server's name in its metadata.",
@@ -120,6 +121,15 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "host": "The address where nodes call; 0.0.0.0 for other machines.",
         "port": "The port where nodes call; 0 picks a free one.",
         "models": "ship: the gateway brings model files to nodes; shared: they have them already.",
+    },
+    "CellsSection": {
+        "name": "The name of this gateway's cell; the machine's name without it.",
+        "redis": "Where the cells meet; the Redis of `cache:` without it.",
+        "host": "The address where other gateways call; 0.0.0.0 for other machines.",
+        "port": "The port where other gateways call; 0 picks a free one.",
+        "address": "HOST:PORT by which other gateways reach this one, where that differs.",
+        "token_env": "The variable with the token that all cells share.",
+        "ca": "The authorities that signed the other gateways' certificates, a PEM file.",
     },
     "ServedSection": {
         **_NEEDS,

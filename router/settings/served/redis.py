@@ -1,4 +1,4 @@
-"""`redis:` of `cache:` as a RedisSpec: where gateways share answers, and with which password.
+"""`redis:` of `cache:` or `cells:` as a RedisSpec: where gateways meet, and with which password.
 
 Nothing here says what is in a URL: it may hold a password.
 """
@@ -20,21 +20,21 @@ _TLS_KEYS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
 _FORMS = "redis://host:6379/0, rediss://host:6379/0 or unix:///path/to/redis.sock"
 
 
-def read_redis(findings: Findings) -> RedisSpec | None:
-    """Return the section; None where there is none, or a faulty one."""
-    value = findings.document.at(_LOC)
+def read_redis(findings: Findings, loc: Loc = _LOC) -> RedisSpec | None:
+    """Return the section at `loc`; None where there is none, or a faulty one."""
+    value = findings.document.at(loc)
     if isinstance(value, str):
-        return _read(findings, RedisSection(url=value), _LOC) if value else None
+        return _read(findings, RedisSection(url=value), loc, loc) if value else None
     if not isinstance(value, dict):
         return None
-    section = findings.parse(RedisSection, _LOC)
-    return None if section is None else _read(findings, section, (*_LOC, "url"))
+    section = findings.parse(RedisSection, loc)
+    return None if section is None else _read(findings, section, loc, (*loc, "url"))
 
 
-def _read(findings: Findings, section: RedisSection, loc: Loc) -> RedisSpec | None:
+def _read(findings: Findings, section: RedisSection, loc: Loc, url_loc: Loc) -> RedisSpec | None:
     found = _fault_of(section.url)
     if found:
-        findings.add(loc, found)
+        findings.add(url_loc, found)
         return None
     password = ""
     if section.password_env is not None:
@@ -42,11 +42,11 @@ def _read(findings: Findings, section: RedisSection, loc: Loc) -> RedisSpec | No
         name = shown(section.password_env)
         if not password:
             findings.add(
-                (*_LOC, "password_env"), f"the environment has no {name}; expected the password there"
+                (*loc, "password_env"), f"the environment has no {name}; expected the password there"
             )
         elif urlsplit(section.url).password:
-            findings.add((*_LOC, "password_env"), "the url has a password too; expected one of them")
-    key = _read_key(findings, section)
+            findings.add((*loc, "password_env"), "the url has a password too; expected one of them")
+    key = _read_key(findings, section, loc)
     spec = RedisSpec(section.url)
     return RedisSpec(
         section.url,
@@ -57,7 +57,7 @@ def _read(findings: Findings, section: RedisSection, loc: Loc) -> RedisSpec | No
     )
 
 
-def _read_key(findings: Findings, section: RedisSection) -> str:
+def _read_key(findings: Findings, section: RedisSection, loc: Loc) -> str:
     """Return the key that answers are signed with, "" if the password signs them."""
     if section.key_env is None:
         return ""
@@ -66,7 +66,7 @@ def _read_key(findings: Findings, section: RedisSection) -> str:
         name = shown(section.key_env)
         got = f"{len(key)} characters as" if key else "no"
         expected = f"a key of {KEY_CHARS_MIN} characters or more there, the same for all gateways"
-        findings.add((*_LOC, "key_env"), f"the environment has {got} {name}; expected {expected}")
+        findings.add((*loc, "key_env"), f"the environment has {got} {name}; expected {expected}")
     return key
 
 

@@ -138,6 +138,7 @@ class GatewayFile(Section):
     workers: dict[str, object] = {}
     auth: dict[str, object] | None = None
     nodes: dict[str, object] | None = None
+    cells: dict[str, object] | None = None
 
 
 class WorkersSection(Section):
@@ -253,7 +254,7 @@ class ProfilesSection(Section):
 
 
 class RedisSection(Section):
-    """`redis:` of `cache:`; the defaults are those of RedisSpec. `password_env`, `key_env` name variables."""
+    """`redis:` of `cache:` or `cells:`, with defaults of RedisSpec. `password_env`, `key_env`: variables."""
 
     url: Annotated[str, Field(min_length=1)]  # nothing else: a fault would show it, password and all
     namespace: Name | None = None

@@ -181,6 +181,8 @@ class Going:
         end_s = loop.time() + self._limits.drain_s
         held = {*deployment.fleet.specs}
         await deployment.nodes.close()
+        if deployment.cells is not None:
+            await deployment.cells.close(stays=True)
         while held:
             late = loop.time() >= end_s
             done = {name for name in held if late or not deployment.gateway.computing(name)}

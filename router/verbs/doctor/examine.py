@@ -123,8 +123,9 @@ def _of_machine(settings: Settings | None, machine: Machine) -> Iterator[Finding
 def _of_settings(settings: Settings, machine: Machine) -> Iterator[Finding]:
     yield network.check_ports(settings)
     yield storage.check_folders(machine, settings)
-    redis = settings.cache.redis if settings.cache else None
-    if redis is not None:
+    kept = settings.cache.redis if settings.cache else None
+    meets = settings.cells.redis if settings.cells else None
+    for redis in dict.fromkeys(each for each in (kept, meets) if each is not None):
         yield network.check_redis(redis)
 
 

@@ -44,7 +44,7 @@ def check_redis(spec: RedisSpec, ask: Callable[[RedisSpec], str] | None = None) 
         version = (ask or _version)(spec)
     except OSError as error:
         sentence = f"{spec.place} does not answer: {error}"
-        return fault("redis", sentence, "start Redis there, or correct cache.redis (url, password_env)")
+        return fault("redis", sentence, "start Redis there, or correct `redis:` (url, password_env)")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers < REDIS_MIN:
         sentence = f"{spec.place} is Redis {version}, and {'.'.join(map(str, REDIS_MIN))} is needed"

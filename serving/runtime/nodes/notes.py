@@ -14,14 +14,16 @@ from pydantic import Field, TypeAdapter, ValidationError
 from serving.values.slice_specs import SliceSpec, WorkersSpec
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError, pack_frame
 
-Role = Literal["node", "worker"]
+Role = Literal["node", "worker", "cell"]
 NODE: Final[Role] = "node"
 WORKER: Final[Role] = "worker"
+CELL: Final[Role] = "cell"
 
 
 @dataclass(frozen=True, slots=True)
 class Greet:
-    """The first note. `role`: NODE or WORKER; `name`: the node's, or the number of the worker's Start."""
+    """The first note. `role`: NODE, WORKER or CELL; `name`: the node's or the cell's, or the number of the
+    worker's Start."""
 
     role: Role
     name: str

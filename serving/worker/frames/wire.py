@@ -8,6 +8,7 @@ said that it has it. Nothing here does I/O: both sides feed `FrameBuffer` what t
                         of file without it says that the gateway is gone
     worker -> gateway   HELLO LOADED LOAD_FAILED UNLOADED RESULT FAILED MEASURED RAISED ROW
     gateway <-> node    NOTE (`serving/runtime/nodes/notes.py`)
+    gateway <-> cell    CALL REPLY PART CANCEL NOTE (`serving/runtime/cells/messages.py`)
 """
 
 import struct
@@ -71,6 +72,10 @@ class FrameKind(IntEnum):
     LEAVE = 14
     LAST = 15
     NOTE = 16
+    CALL = 17
+    REPLY = 18
+    PART = 19
+    CANCEL = 20
 
 
 _KINDS = {kind.value: kind for kind in FrameKind}

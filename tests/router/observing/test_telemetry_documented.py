@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from router.observing.sequence_status import SequenceStatus
 from router.observing.telemetry import (
     AuthPresent,
+    CellsPresent,
     ConditionPresent,
     Present,
     RedisPresent,
@@ -63,8 +64,7 @@ def everything() -> Telemetry:
     telemetry.parsed("a", 30)
     run(telemetry, "a", "x", 3)
     end(telemetry, request("a"), OVERLOAD)
-    answer = voted()
-    telemetry.request_done(request("a"), answer, 1_000, True)
+    telemetry.request_done(request("a"), answer := voted(), 1_000, True)
     telemetry.selected(Call(served(model_spec("a")), (), 1), answer, 1_000)
     telemetry.cache_asked("a", "hit", 3)
     telemetry.cache_looked("a", "hit", 3)
@@ -73,8 +73,8 @@ def everything() -> Telemetry:
     telemetry.worker_overran("a")
     telemetry.output_refused("a", "Y")
     telemetry.row_answered("a", RowAnswer(0, "success", 5, 1, 9))
-    telemetry.observe_lag(1_000)
     telemetry.slices_held({"cpu0": 1.0}, 0)
+    telemetry.observe_lag(1_000)
     watch = ProfileWatch()
     for beside in (False, True) * BATCHES:
         watch.add(1, 0, 1.0, beside)
@@ -102,6 +102,7 @@ def everything() -> Telemetry:
             auth=AuthPresent(1, True, {"missing": 1}),
             rehearsed={"s": False},
             nodes={"n": True},
+            cells=CellsPresent({"b": True}, {("b", "completed"): 1}, 1, True),
             tls=TlsPresent({"done": 1}, 0, 1e9, True),
             rates={"gold": {"rows": 1}},
         ),

@@ -29,6 +29,10 @@ NO_CONTROL: Final = (
 )
 """It begins as Triton's answer does where its models are not controlled by clients."""
 
+DEALT: Final = (
+    "explicit model load / unload is not allowed: models are dealt to cells, as penstock.yaml says `cells:`"
+)
+
 NO_REPOSITORY_NAME: Final = "'repository_name' specification is not supported"
 
 

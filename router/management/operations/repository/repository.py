@@ -15,6 +15,7 @@ from router.management.operations.current import ChangeRefused, Current
 from router.management.operations.repository.overlay import Overlay, with_batch_max
 from router.management.operations.repository.refusals import (
     BAD_INPUT,
+    DEALT,
     FAILED,
     NO_CONTROL,
     NOT_ALLOWED,
@@ -79,6 +80,7 @@ class Repository:
         self._failures: dict[str, str] = {}
         self._unloaded: set[str] = set()
         self.configure: Configure | None = None  # returns the ModelConfig of a served model
+        self.cell_models: frozenset[str] | None = None  # all that may be served; None: this gateway is alone
         self.on_filed: Callable[[Settings], None] = lambda _filed: None  # another penstock.yaml is in force
 
     def configured(self, name: str) -> Any:
@@ -128,6 +130,8 @@ class Repository:
         """
         async with self._turn:
             overlay = self._overlay.without(_changed(self.filed, filed))
+            if self.cell_models is not None:
+                overlay = replace(overlay, unloaded=self._others(filed, self.cell_models))
             loaded = tuple(overlay.loaded.values())
             whole = await asyncio.to_thread(identified, replace(filed, models=(*filed.models, *loaded)))
             count = len(filed.models)
@@ -148,6 +152,27 @@ class Repository:
             self._unloaded |= before - {model.name for model in self.current.models}
             for model in self.current.models:
                 self._failures.pop(model.name, None)
+
+    async def keep(self, names: frozenset[str]) -> None:
+        """Serve these models of penstock.yaml and no others, as they are dealt to this cell.
+
+        Raises RepositoryError, with all as it was, if that cannot be.
+        """
+        async with self._turn:
+            overlay = replace(self._overlay, unloaded=self._others(self.filed, names))
+
+            def target(now: Settings) -> Settings:
+                return replace(overlay.over(self._place(self.filed)), server=now.server, admin=now.admin)
+
+            try:
+                await self._current.change(target)
+            except ChangeRefused as error:
+                raise RepositoryError(FAILED, "; ".join(error.reasons)) from None
+            self._overlay, self.cell_models = overlay, names
+
+    @staticmethod
+    def _others(filed: Settings, names: frozenset[str]) -> frozenset[str]:
+        return frozenset(model.name for model in filed.models if model.name not in names)
 
     def give_up(self) -> None:
         """Turn back what `follow` is doing, if it is: that is Refused once all is as before."""
@@ -264,6 +289,8 @@ class Repository:
     def _check_control(self) -> None:
         if not self.filed.repository.control:
             raise RepositoryError(NOT_ALLOWED, NO_CONTROL)
+        if self.cell_models is not None:
+            raise RepositoryError(NOT_ALLOWED, DEALT)
 
 
 async def _join(

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from router.observing.sequence_status import SequenceStatus
 from router.observing.telemetry.counting.counts import escape
 from router.observing.telemetry.counting.heading import head
+from router.observing.telemetry.families.cells import CellsPresent, cell_families
 from serving.compiled import is_compiled
 
 
@@ -47,7 +48,7 @@ class ConditionPresent:
     that were dropped, as no reader took them in time. `auth`: None if no caller needs a key; `tls`: None if
     no port is encrypted. `rehearsed`: by slice, whether its answers are made up. `rates`: requests that
     were over a limit of their tenant, by tenant and limit. `sequences`: of the models that have some.
-    `nodes`: whether each is there.
+    `nodes`: whether each is there. `cells`: None if the gateway is alone.
     """
 
     ready: Mapping[str, bool] = field(default_factory=dict)
@@ -65,6 +66,7 @@ class ConditionPresent:
     auth: AuthPresent | None = None
     rehearsed: Mapping[str, bool] = field(default_factory=dict)
     nodes: Mapping[str, bool] = field(default_factory=dict)
+    cells: CellsPresent | None = None
     tls: TlsPresent | None = None
     rates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     sequences: Mapping[str, SequenceStatus] = field(default_factory=dict)
@@ -109,6 +111,8 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
         name = "penstock_node_up"
         yield head(name, "gauge", "1 where the node is there, 0 where it has not joined or is lost.")
         yield "".join(f'{name}{{node="{escape(each)}"}} {up:d}\n' for each, up in present.nodes.items())
+    if present.cells is not None:
+        yield from cell_families(present.cells)
     if present.auth is not None:
         yield from _auth(present.auth)
     if present.rates:

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from router.settings.door import tls
 from router.settings.machine import nodes, placement, prices
-from router.settings.served import tenants
+from router.settings.served import cells, tenants
 from router.settings.values import schema
 from tests.router.verbs.simulate.conftest import GATEWAY, Simulate
 
@@ -32,6 +32,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "devices.rehearse": schema.RehearseSection,
     "prices": prices.PriceSection,
     "nodes": nodes.NodesSection,
+    "cells": cells.CellsSection,
     "scaling": schema.ScalingSection,
     "placement": placement.PlacementSection,
     "mig": placement.MigSection,
@@ -80,7 +81,7 @@ def rows() -> dict[str, str]:
 
 
 def test_every_section_of_the_file_has_its_place_here() -> None:
-    modules = (schema, placement, tenants, tls, nodes, prices)
+    modules = (schema, placement, tenants, tls, nodes, cells, prices)
     there = [each for module in modules for each in vars(module).values()]
     sections = {each for each in there if isinstance(each, type) and issubclass(each, schema.Section)}
     assert sections - OF_A_MODEL - {schema.Section, schema.GatewayFile} == set(SECTIONS.values())

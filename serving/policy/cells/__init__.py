@@ -1,0 +1,1 @@
+"""Several gateways: which of them serves which model."""
