@@ -3,8 +3,9 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
+from math import exp
 from typing import Final
 
 from fastapi import FastAPI
@@ -20,8 +21,9 @@ from router.security.tls.certificates import Certificates
 from router.settings import Settings
 from serving.control.state.replicas import WorkerStatus
 from serving.policy.cells.leading import CellReport
-from serving.ports import Serving
+from serving.policy.limits.rate_shares import rate_shares
 from serving.runtime.calls.gateway import Gateway
+from serving.runtime.calls.rating import RatedServing
 from serving.runtime.cells.cells import Addresses, Cells
 from serving.runtime.cells.door import CellDoor
 from serving.runtime.cells.serving import CellsServing
@@ -32,6 +34,8 @@ logger = logging.getLogger(__name__)
 
 UNFIT_US: Final = 60_000_000
 """For so long a cell says that it could not load a model; then it may be tried there again."""
+SENT_S: Final = 3.0
+"""Over which the requests of a tenant are smoothed."""
 LEAVE_S: Final = 10.0
 """What a gateway that ends waits at most until others have its models."""
 
@@ -58,10 +62,12 @@ class CellBoard:
     """The cell of a gateway. `serving`: what edges call, around `behind`."""
 
     def __init__(
-        self, cells: Cells, behind: Serving, fleet: Fleet, gateway: Gateway, filed: Settings
+        self, cells: Cells, behind: RatedServing, fleet: Fleet, gateway: Gateway, filed: Settings
     ) -> None:
         self.cells = cells
         self.serving = CellsServing(behind)
+        self._rates = behind.rates
+        self._sent = SentRates()
         self._door = CellDoor(cells.spec, behind)
         self._fleet = fleet
         self._gateway = gateway
@@ -73,6 +79,7 @@ class CellBoard:
         self.know(filed)
         cells.look = self._look
         cells.serving = self.serving
+        cells.met = self._divide
         self.serving.on_routes = self._on_routes
 
     def know(self, filed: Settings) -> None:
@@ -183,9 +190,14 @@ class CellBoard:
             share, count = gateway.load(name)
             work[name] = share * count
         ready = frozenset(name for name in work if gateway.model_ready(name))
-        return CellReport(
-            self.cells.spec.name, slices, frozenset(self._filed), work, ready, frozenset(self._unfit)
-        )
+        name, unfit = self.cells.spec.name, frozenset(self._unfit)
+        sent = self._sent.look({name: rate.sent for name, rate in self._rates.by_tenant.items()}, now_us)
+        return CellReport(name, slices, frozenset(self._filed), work, ready, unfit, sent)
+
+    def _divide(self, reports: Sequence[CellReport]) -> None:
+        """Hold tenants to what this cell has of their rates beside the others."""
+        own = self.cells.spec.name
+        self._rates.divide(rate_shares(own, {each.name: each.sent for each in reports}))
 
     def _follow(self, models: Set[str]) -> None:
         if self._following is None or self._following.done():
@@ -213,6 +225,26 @@ class CellBoard:
     def _mark_unfit(self, model: str, why: str) -> None:
         logger.warning("cell %s cannot serve %s: %s", self.cells.spec.name, model, why)
         self._unfit[model] = self._gateway.now_us() + UNFIT_US
+
+
+class SentRates:
+    """Requests a second by tenant, smoothed over some seconds."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+        self._rates: dict[str, float] = {}
+        self._looked_us = 0
+
+    def look(self, counts: dict[str, int], now_us: int) -> dict[str, float]:
+        """Return the rates now. `counts`: requests since the start, by tenant."""
+        passed_s, self._looked_us = (now_us - self._looked_us) / 1e6, now_us
+        weight = 1 - exp(-passed_s / SENT_S)
+        for tenant, count in counts.items():
+            now = (count - self._counts.get(tenant, count)) / passed_s if passed_s else 0.0
+            self._rates[tenant] = self._rates.get(tenant, 0.0) * (1 - weight) + now * weight
+        self._counts = counts
+        self._rates = {tenant: self._rates[tenant] for tenant in counts}
+        return dict(self._rates)
 
 
 def _names(settings: Settings) -> list[str]:

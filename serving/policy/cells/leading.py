@@ -5,7 +5,7 @@ not see all cells yet: they are starting, or Redis was lost and has forgotten th
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp
 from typing import Final
 
@@ -30,7 +30,7 @@ class CellReport:
 
     `slices`: how many can work, 0 when it leaves; `file`: the models of its settings; `work`: by model,
     the slices that it keeps busy; `ready`: those that can answer; `unfit`: those that it could not
-    load.
+    load; `sent`: by tenant with limits, the requests a second that came.
     """
 
     name: str
@@ -39,6 +39,7 @@ class CellReport:
     work: Mapping[str, float]
     ready: frozenset[str]
     unfit: frozenset[str] = frozenset()
+    sent: Mapping[str, float] = field(default_factory=dict)
 
 
 class Leader:

@@ -7,9 +7,11 @@ most `capacity + rate * T` units are let in, and one request more.
 All sums are whole numbers: instants in microseconds, units in thousand-millionths.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from math import ceil
 from typing import Final
 
+from serving.policy.limits.rate_shares import GRAIN
 from serving.values.objectives import RateSpec
 from serving.values.specs import TenantSpec
 
@@ -33,6 +35,13 @@ class TokenBucket:
         self.capacity = max(round(per_s * burst_s * UNIT), UNIT)
         self.level = self.capacity
         self.at_us = now_us
+
+    def change(self, per_s: float, burst_s: float) -> None:
+        """Have another rate from now on, as full as before."""
+        filled, before = self.level, self.capacity
+        self.per_us = max(round(per_s * UNIT / 1_000_000), 1)
+        self.capacity = max(round(per_s * burst_s * UNIT), UNIT)
+        self.level = filled * self.capacity // before
 
     def wait_us(self, units: int, now_us: int) -> int:
         """Return in how long so many units may be taken; 0 for now."""
@@ -78,12 +87,16 @@ class Refusal:
 
 
 class TenantRate:
-    """One tenant's limits. `open`: its requests without an answer; `refused`: how many, by kind."""
+    """One tenant's limits. `open`: its requests without an answer; `refused`: how many, by kind. `share`: of
+    the limits, what this gateway has beside others; `sent`: requests that came, refused ones included."""
 
-    __slots__ = ("open", "refused", "requests", "rows", "spec")
+    __slots__ = ("concurrent", "open", "refused", "requests", "rows", "sent", "share", "spec")
 
     def __init__(self, spec: RateSpec, now_us: int) -> None:
         self.spec = spec
+        self.share = 1.0
+        self.sent = 0
+        self.concurrent = spec.concurrent
         self.open = 0
         self.refused: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.requests = _bucket(spec.requests_per_s, spec.burst_s, now_us)
@@ -94,11 +107,22 @@ class TenantRate:
         self.spec = spec
         self.requests = _bucket(spec.requests_per_s, spec.burst_s, now_us)
         self.rows = _bucket(spec.rows_per_s, spec.burst_s, now_us)
+        self.divide(self.share)
+
+    def divide(self, share: float) -> None:
+        """Hold the tenant to this share of its limits (0 to 1); at least one request may be open."""
+        spec, self.share = self.spec, share
+        if self.requests is not None:
+            self.requests.change(spec.requests_per_s * share, spec.burst_s)
+        if self.rows is not None:
+            self.rows.change(spec.rows_per_s * share, spec.burst_s)
+        self.concurrent = ceil(spec.concurrent * share)
 
     def enter(self, rows: int, now_us: int) -> Refusal | None:
         """Let a request in, and return None; or return why it may not. It takes from all limits, or from
         none."""
-        most = self.spec.concurrent
+        most = self.concurrent
+        self.sent += 1
         wait_us, kind = 0, ""
         if self.requests is not None:
             wait_us, kind = self.requests.wait_us(1, now_us), REQUESTS
@@ -147,3 +171,10 @@ class RateLimits:
                 self.by_tenant[name] = TenantRate(spec, now_us)
             elif known.spec != spec:
                 known.change(spec, now_us)
+
+    def divide(self, shares: Mapping[str, float]) -> None:
+        """Hold tenants to these shares of their limits, by tenant. A share that is much alike stays."""
+        for name, share in shares.items():
+            rate = self.by_tenant.get(name)
+            if rate is not None and abs(rate.share - share) >= GRAIN:
+                rate.divide(share)

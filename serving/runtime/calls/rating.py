@@ -69,7 +69,7 @@ def sentence_of(call: Call, rate: TenantRate, refusal: Refusal) -> str:
     """Return what the client is told: which limit, and what it is."""
     who, spec = f"tenant {call.tenant}", rate.spec
     if refusal.kind == CONCURRENT:
-        return f"{who} has its limit of {spec.concurrent} requests open (rate.concurrent)"
+        return f"{who} has its limit of {rate.concurrent} requests open (rate.concurrent)"
     if refusal.kind == ROWS:
         return f"{who} sends more than {spec.rows_per_s:g} rows a second (rate.rows_per_s)"
     return f"{who} sends more than {spec.requests_per_s:g} requests a second (rate.requests_per_s)"
@@ -84,7 +84,7 @@ def limit_lines(rate: TenantRate, now_us: int, refusal: Refusal | None) -> str:
             bucket.wait_us(0, now_us)  # what came back until now
             policies.append(_policy(kind, bucket.quota, _seconds(bucket.window_us)))
             standings.append(_standing(kind, bucket, refusal))
-    if most := rate.spec.concurrent:
+    if most := rate.concurrent:
         policies.append(f'"{CONCURRENT}";q={most};qu="concurrent-requests"')
         standings.append(f'"{CONCURRENT}";r={max(most - rate.open, 0)}')
     return f"\r\nratelimit-policy: {', '.join(policies)}\r\nratelimit: {', '.join(standings)}"

@@ -70,7 +70,8 @@ class Cells:
     """This gateway among the others.
 
     `look`: returns what this cell has to say; `follow`: called with the models that this cell is to serve,
-    while it serves others. `serving`: None until this cell serves. `beaten`: set at the next meeting.
+    while it serves others; `met`: with what all have said. `serving`: None until this cell serves. `beaten`:
+    set at the next meeting.
     """
 
     def __init__(
@@ -80,6 +81,7 @@ class Cells:
         self.spec = spec
         self.look = look
         self.follow: Callable[[Set[str]], None] = lambda _models: None
+        self.met: Callable[[Sequence[CellReport]], None] = lambda _reports: None
         self.serving: Routed | None = None
         self.addresses = Addresses()
         self.homes: Homes = {}
@@ -98,6 +100,7 @@ class Cells:
         self._said = b""
         self._own: Set[str] | None = None
         self._twins = 0
+        self._unheard: set[str] = set()
         self.beaten = asyncio.Event()
 
     async def join(self) -> Set[str] | None:
@@ -144,6 +147,7 @@ class Cells:
         others = [each for each in self.reports if each.name != own.name]
         self._call(others)
         self._route(own, others)
+        self.met(self.reports)
         self.beaten.set()
         self.beaten = asyncio.Event()
 
@@ -198,8 +202,7 @@ class Cells:
     async def _meet(self, own: CellReport, silent: bool = False) -> None:
         self._said = b"" if silent else orjson.dumps(self._record(own))
         seen = await self._meeting.meet(self._said)
-        self.reports = [_report(name, record) for name, record in seen.cells.items()]
-        self._where = {name: Addresses(*record["at"]) for name, record in seen.cells.items()}
+        self._hear(seen.cells)
         self._look_for_twin(seen.before)
         if seen.map and seen.map["version"] >= self.version:
             self._take(seen.map)
@@ -209,12 +212,26 @@ class Cells:
         homes = self._leader.decide(self.reports, self.homes, now_us(), mapped=bool(seen.map))
         names = sorted(each.name for each in self.reports)
         if homes is not None and (_differ(homes, self.homes) or seen.map.get("cells") != names):
-            latest = max(self.version, *(record["version"] for record in seen.cells.values()))
+            latest = max([self.version, *(seen.cells[each.name]["version"] for each in self.reports)])
             decided = {
                 "version": latest + 1, "decided_by": self.spec.name, "cells": names, "homes": homes,
             }  # fmt: skip
             if await self._meeting.publish(orjson.dumps(decided)):
                 self._take(decided)
+
+    def _hear(self, records: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take what the cells say; one of another release may say it otherwise, and is not heard."""
+        reports, where = [], {}
+        for name, record in records.items():
+            try:
+                reports.append(_report(name, record))
+                where[name] = Addresses(*record["at"])
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                if name not in self._unheard:
+                    logger.warning("cell %s says what this release does not understand: %r", name, error)
+                self._unheard.add(name)
+        self.reports = [each for each in reports if each.name in where]
+        self._where = where
 
     def _look_for_twin(self, before: Mapping[str, Any]) -> None:
         other = before.get("who", self._who) != self._who and bool(self._said)
@@ -239,6 +256,7 @@ class Cells:
             "work": {model: round(part, 3) for model, part in own.work.items()},
             "ready": sorted(own.ready),
             "unfit": sorted(own.unfit),
+            "sent": {tenant: round(rate, 1) for tenant, rate in own.sent.items()},
         }
 
     def _call(self, others: Sequence[CellReport]) -> None:
@@ -297,6 +315,7 @@ class Cells:
 
 
 def _report(name: str, record: Mapping[str, Any]) -> CellReport:
+    int(record["version"])
     return CellReport(
         name,
         float(record["slices"]),
@@ -304,6 +323,7 @@ def _report(name: str, record: Mapping[str, Any]) -> CellReport:
         record["work"],
         frozenset(record["ready"]),
         frozenset(record["unfit"]),
+        record["sent"],
     )
 
 

@@ -5,7 +5,16 @@ from collections.abc import Iterable
 import pytest
 
 from serving.policy.cells.homes import Homes
-from serving.policy.cells.leading import EVEN_US, RISE_US, S_US, SETTLE_US, CellReport, Leader, routes
+from serving.policy.cells.leading import (
+    EVEN_US,
+    LOOK_US,
+    RISE_US,
+    S_US,
+    SETTLE_US,
+    CellReport,
+    Leader,
+    routes,
+)
 
 
 def decided(leader: Leader, reports: list[CellReport], before: Homes, now_us: int) -> Homes:
@@ -75,8 +84,17 @@ def test_cells_are_evened_out_only_now_and_then() -> None:
     joined = [*alone, report("b")]
     leader.decide(alone, both, 0)
     assert leader.decide(joined, both, EVEN_US - 1) == both
-    homes = decided(leader, joined, both, EVEN_US)
+    homes = decided(leader, joined, both, EVEN_US + LOOK_US)
     assert {name for parts in homes.values() for name in parts} == {"a", "b"}
+
+
+def test_a_leader_looks_again_only_now_and_then_while_no_cell_changes() -> None:
+    leader, before = Leader(), {"m": {"a": 1.0}, "n": {"a": 1.0}}
+    cells = [report("a", {"m": 1.0, "n": 1.0})]
+    assert leader.decide(cells, before, 0) is not None
+    assert leader.decide(cells, before, LOOK_US - 1) is None
+    assert leader.decide(cells, before, LOOK_US) is not None
+    assert leader.decide([*cells, report("b")], before, LOOK_US + 1) is not None
 
 
 def test_a_cell_that_leaves_or_cannot_serve_a_model_gets_none() -> None:

@@ -66,6 +66,7 @@ class Member:
         self.slices = slices
         self.served: Set[str] = frozenset()
         self.unfit: Set[str] = frozenset()
+        self.sent: Mapping[str, float] = {}
         self.routes = Routes()
         spec = CellsSpec(name, RedisSpec(server.url), token="0123456789abcdef")  # noqa: S106
         self.cells = Cells(spec, self.look)
@@ -73,9 +74,8 @@ class Member:
 
     def look(self) -> CellReport:
         work = dict.fromkeys(self.served, 0.1)
-        return CellReport(
-            self.name, self.slices, frozenset(MODELS), work, frozenset(self.served), frozenset(self.unfit)
-        )
+        ready, unfit = frozenset(self.served), frozenset(self.unfit)
+        return CellReport(self.name, self.slices, frozenset(MODELS), work, ready, unfit, self.sent)
 
     def follow(self, models: Set[str]) -> None:
         self.served = frozenset(models)
@@ -256,6 +256,27 @@ async def test_the_next_gateway_of_a_cell_is_not_taken_back(server: RedisServer)
     assert [*(await new.meet(b'{"new":1}')).cells] == ["a"]
     await old.close()
     await new.close()
+
+
+async def test_a_cell_of_another_release_is_not_heard(
+    join: Join, server: RedisServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    a = await join("a").start()
+    other = Meeting(RedisSpec(server.url), "z", "z/1")
+    await other.meet(b'{"who":"z/1","version":1,"at":["","",""],"slices":"many"}')
+    await until(lambda: "cell z says what this release does not understand" in caplog.text)
+    assert [each.name for each in a.cells.reports] == ["a"]
+    assert served(a) == sorted(MODELS)
+    await other.close()
+
+
+async def test_all_hear_what_tenants_send_to_each(join: Join) -> None:
+    a, b = join("a"), join("b")
+    heard: dict[str, dict[str, float]] = {}
+    a.sent, b.sent = {"shop": 30.0}, {"shop": 10.0}
+    a.cells.met = lambda reports: heard.update({each.name: dict(each.sent) for each in reports})
+    await started(a, b)
+    await until(lambda: heard == {"a": {"shop": 30.0}, "b": {"shop": 10.0}})
 
 
 async def test_routes_name_what_others_answer(join: Join) -> None:
