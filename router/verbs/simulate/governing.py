@@ -114,19 +114,29 @@ def check_losses(governed: Governance, losses: Sequence[Loss]) -> None:
     specs = {each.name: each for each in governed.slices}
     for loss in losses:
         option = "--lose" if loss.notice_s is None else "--spot"
-        if loss.slice not in specs:
-            told = fault("no slice of that name", loss.slice, one_of(specs), nearest(loss.slice, specs))
+        known = dict.fromkeys(each.node for each in governed.slices if each.node) if loss.node else specs
+        if loss.slice not in known:
+            what = "node" if loss.node else "slice"
+            expected = one_of(known) if known else "a slice; no slice of the settings is on a node"
+            told = fault(f"no {what} of that name", loss.slice, expected, nearest(loss.slice, known))
             raise SimulateRequestError(f"{option}: {told}")
         if loss.notice_s is not None and not specs[loss.slice].spot:
             raise SimulateRequestError(
                 f"--spot: slice {loss.slice} is no spot slice; say `spot: true` of it, or use --lose"
             )
-    if again := clash([(specs[each.slice].domain, each) for each in losses]):
+    if again := clash([(domain, each) for each in losses for domain in _domains(specs, each)]):
         first, second = again
         raise SimulateRequestError(
             f"--lose, --spot: {second.slice} at {second.at_s:g} s is gone already, with {first.slice}; leave "
             "one of them out"
         )
+
+
+def _domains(specs: Mapping[str, SliceSpec], loss: Loss) -> Collection[str]:
+    """Return the failure domains that go."""
+    if loss.node:
+        return {each.domain for each in specs.values() if each.node == loss.slice}
+    return {specs[loss.slice].domain}
 
 
 def _copy(name: str, like: SliceSpec, price: float | None) -> SliceSpec:

@@ -212,7 +212,7 @@ class SimulateOptions:
         typer.Option(
             metavar="SLICE@S[+S],...",
             help="The device of a slice fails, with all its slices, and nothing tells the gateway. "
-            "From 10 s on for 20 s: gpu-1@10+20. For good: gpu-1@10.",
+            "From 10 s on for 20 s: gpu-1@10+20. For good: gpu-1@10. A node: node:box1@10+20.",
             rich_help_panel=_WRONG,
         ),
     ] = ""

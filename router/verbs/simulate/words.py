@@ -62,7 +62,8 @@ def losses(results: Sequence[Result]) -> Iterator[tuple[str, str]]:
     for result in results:
         for loss in sorted({each.loss for each in result.losses}, key=lambda each: (each.at_s, each.slice)):
             found = [each for each in result.losses if each.loss == loss]
-            who = f"{result.case.name}, {loss.slice}" if len(results) > 1 else loss.slice
+            what = f"node {loss.slice}" if loss.node else loss.slice
+            who = f"{result.case.name}, {what}" if len(results) > 1 else what
             yield who, _became(loss, found)
 
 
@@ -70,9 +71,9 @@ def _became(loss: Loss, found: Sequence[LossFigures]) -> str:
     """Return it in words; `found`: of each run."""
     others = [name for name in found[0].slices if name != loss.slice]
     told = f"gone at {loss.gone_s:g} s" + (f" with {', '.join(others)}" if others else "")
-    if loss.notice_s is None:
+    if not loss.told:
         told += f", {_after('found', [each.found_s for each in found], loss.at_s)}"
-    else:
+    elif loss.notice_s is not None:
         told = f"notice at {loss.at_s:g} s, {told}"
     if loss.back_s is not None:
         told += f", back at {loss.back_s:g} s"
@@ -166,6 +167,8 @@ def _lost(each: Loss) -> str:
     if each.notice_s is not None:
         return f"{each.slice} is taken away at {each.gone_s:g} s, {each.notice_s:g} s after a notice"
     span = "" if each.for_s is None else f" for {each.for_s:g} s"
+    if each.node:
+        return f"node {each.slice} is lost at {each.at_s:g} s{span}"
     return f"the device of {each.slice} fails at {each.at_s:g} s{span}"
 
 

@@ -10,6 +10,8 @@ from serving.values.vocabulary import NEVER_US
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)"
 _PLACE = rf"(?P<slice>[^@\s]+)@(?P<at>{_NUMBER})"
+NODE = "node:"
+"""Before a node's name, where a slice's could stand."""
 _LOST = re.compile(rf"{_PLACE}(\+(?P<for>{_NUMBER}))?")
 _TAKEN = re.compile(rf"{_PLACE}:(?P<notice>{_NUMBER})")
 
@@ -19,13 +21,20 @@ class Loss:
     """What takes a slice away from `at_s` on.
 
     `notice_s`: the gateway hears at `at_s` that it goes so much later; None: its device fails then, and
-    nothing tells the gateway. `for_s`: for how long it is gone; None: for good.
+    nothing tells the gateway. `for_s`: for how long it is gone; None: for good. `node`: `slice` names a node,
+    which is lost with all its slices; the gateway knows at once, by the end of its connections.
     """
 
     slice: str
     at_s: float
     notice_s: float | None = None
     for_s: float | None = None
+    node: bool = False
+
+    @property
+    def told(self) -> bool:
+        """Whether the gateway hears of it."""
+        return self.notice_s is not None or self.node
 
     @property
     def gone_s(self) -> float:
@@ -39,7 +48,7 @@ class Loss:
 
 
 def read_losses(text: str) -> tuple[Loss, ...]:
-    """Return what `penstock simulate --lose` says: `gpu-1@10+20`, from 10 s on for 20 s.
+    """Return what `penstock simulate --lose` says: `gpu-1@10+20` or `node:box@10+20`, from 10 s on for 20 s.
 
     ValueError says what is wrong, and what would be right.
     """
@@ -48,9 +57,9 @@ def read_losses(text: str) -> tuple[Loss, ...]:
         match = _LOST.fullmatch(part.strip())
         if match is None or (match["for"] is not None and not float(match["for"])):
             raise ValueError(f"got {part.strip()!r}; expected SLICE@S or SLICE@S+S, such as gpu-1@10+20")
-        found.append(
-            Loss(match["slice"], float(match["at"]), None, float(match["for"]) if match["for"] else None)
-        )
+        name, node = match["slice"].removeprefix(NODE), match["slice"].startswith(NODE)
+        for_s = float(match["for"]) if match["for"] else None
+        found.append(Loss(name, float(match["at"]), None, for_s, node))
     return tuple(found)
 
 
@@ -97,7 +106,6 @@ class LossCourse:
     """
 
     loss: Loss
-    domain: str
     slices: tuple[str, ...]
     epoch_us: int
     before: dict[str, int] = field(default_factory=dict)
@@ -126,7 +134,7 @@ class LossCourse:
         self.begun = True
         there = {model: presence.slices(model) for model in models}
         self.before = {model: len(on) for model, on in there.items() if on.intersection(self.slices)}
-        if self.loss.notice_s is not None:
+        if self.loss.told:
             self.found_us = now_us
 
     def look(self, presence: Presence, now_us: int) -> None:

@@ -261,9 +261,13 @@ class Governed(Steered, Chronicle):
 
     def _lose(self, loss: Loss) -> None:
         """Let it come, with all slices that go with its slice."""
-        governing, domain = self._governing, self._specs[loss.slice].domain
-        slices = tuple(name for name, spec in self._specs.items() if spec.domain == domain)
-        course = LossCourse(loss, domain, slices, self.epoch_us)
+        governing = self._governing
+        if loss.node:
+            domains = dict.fromkeys(each.domain for each in self._specs.values() if each.node == loss.slice)
+        else:
+            domains = {self._specs[loss.slice].domain: None}
+        slices = tuple(name for name, spec in self._specs.items() if spec.domain in domains)
+        course = LossCourse(loss, slices, self.epoch_us)
         governing.losses.append(course)
 
         def begin(now_us: int) -> Sequence[Command]:
@@ -271,8 +275,10 @@ class Governed(Steered, Chronicle):
             return ()
 
         governing.at(course.at_us, begin)
-        if loss.notice_s is None:
-            governing.fail(course.gone_us, domain, course.back_us)
-        else:
-            governing.warn(course.at_us, domain, f"goes in {loss.notice_s:g} s")
-            governing.lose(course.gone_us, domain, course.back_us)
+        for domain in domains:
+            if loss.notice_s is not None:
+                governing.warn(course.at_us, domain, f"goes in {loss.notice_s:g} s")
+            if loss.told:
+                governing.lose(course.gone_us, domain, course.back_us)
+            else:
+                governing.fail(course.gone_us, domain, course.back_us)

@@ -41,7 +41,7 @@ def followed(loss: Loss) -> tuple[LossCourse, Presence]:
     presence = Presence(["m", "n"])
     for name, model in (("a", "m"), ("a", "n"), ("c", "m")):
         presence.up(name, model, "v", 0)
-    course = LossCourse(loss, "d", ("a", "b"), SECOND)
+    course = LossCourse(loss, ("a", "b"), SECOND)
     course.begin(presence, ["m", "n"], 2 * SECOND)
     return course, presence
 

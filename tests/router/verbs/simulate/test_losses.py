@@ -89,6 +89,30 @@ def test_a_device_takes_all_its_slices_with_it(simulate: Simulate, home: Path) -
     assert found["models"]["digits"]["replicas"]["least"] == 0
 
 
+def test_a_node_is_lost_with_all_its_slices_and_the_gateway_knows_at_once(
+    simulate: Simulate, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PENSTOCK_NODE_TOKEN", "0123456789abcdef")
+    (home / "far.yaml").write_text(
+        "nodes: {}\nslices: [{name: near, cores: 1}, {name: far, node: box, cores: 1, count: 2}]\n"
+        "models:\n" + DIGITS.format(more="")
+    )
+    ended = simulate(*ASKED, "--lose", "node:box@4+2", "--json", config="far.yaml")
+    assert ended.exit_code == 0, ended.output
+    found = json.loads(ended.stdout)["results"][0]
+    (loss,) = found["losses"]
+    assert (loss["slices"], loss["found_s"]) == (["far-1", "far-2"], 4)
+    assert 6 < loss["replaced_s"] < 8
+    assert found["models"]["digits"]["replicas"]["least"] == 1
+    words = simulate(*ASKED, "--lose", "node:box@4", config="far.yaml").stdout
+    assert "node box is lost at 4 s" in " ".join(words.split())
+    assert "node box gone at 4 s with far-1, far-2" in " ".join(words.split())
+    wrong = simulate(*ASKED, "--lose", "node:bix@4", config="far.yaml")
+    assert "--lose: no node of that name; got 'bix', expected box" in wrong.stderr
+    twice = simulate(*ASKED, "--lose", "node:box@4,far-1@5", config="far.yaml")
+    assert "far-1 at 5 s is gone already, with box" in twice.stderr
+
+
 @pytest.mark.slow
 def test_the_output_tells_what_became_of_each(simulate: Simulate, home: Path) -> None:
     page = home / "page.html"
@@ -111,6 +135,7 @@ WRONG = [
     ("--lose lent-1@4+0", "--lose: got 'lent-1@4+0'"),
     ("--spot lent-1@4", "--spot: got 'lent-1@4'; expected SLICE@S:NOTICE_S"),
     ("--lose lend-1@4", "--lose: no slice of that name; got 'lend-1'"),
+    ("--lose node:box@4", "--lose: no node of that name; got 'box', expected a slice; no slice"),
     ("--lose lend-1@4", "did you mean lent-1?"),
     ("--spot firm@4:1", "--spot: slice firm is no spot slice"),
     ("--lose lent-1@12", "--lose: lent-1 goes after the end of the run; got 12 s, expected less than 12 s"),
