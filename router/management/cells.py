@@ -24,6 +24,7 @@ from serving.policy.cells.leading import CellReport
 from serving.policy.limits.rate_shares import rate_shares
 from serving.runtime.calls.gateway import Gateway
 from serving.runtime.calls.rating import RatedServing
+from serving.runtime.cells.address import ANYWHERE, own_host
 from serving.runtime.cells.cells import Addresses, Cells
 from serving.runtime.cells.door import CellDoor
 from serving.runtime.cells.serving import CellsServing
@@ -119,7 +120,10 @@ class CellBoard:
         """
         spec = self.cells.spec
         port = await self._door.start(None if certificates is None else following(certificates))
-        host = f"[{spec.host}]" if ":" in spec.host else spec.host
+        host = spec.host
+        if host in ANYWHERE and not spec.address:
+            host = await asyncio.to_thread(own_host, spec.redis.url)
+        host = f"[{host}]" if ":" in host else host
         door = spec.address or f"{host}:{port}"
         self.cells.addresses = Addresses(door, _reached(rest, door), _reached(grpc, door))
         await self.cells.beat()

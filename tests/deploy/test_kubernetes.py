@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.commandline.node_options import NodeOptions
+from router.management.cells import LEAVE_S
 from router.observing.telemetry import Present, ScalePresent, Telemetry
 from router.settings import ServerSettings, Settings, SettingsError, load_settings
 from serving.policy.scaling.baselines.hpa import is_near
@@ -45,6 +46,8 @@ CONFIG, CLAIM, DEPLOYMENT, SERVICE = documents("deployment")
 (SCRAPED,) = documents("prometheus")
 (ADAPTER,) = documents("prometheus-adapter")
 NODE_DOOR, NODE_NAMES, NODE_SET = documents("nodes")
+CELLS_CONFIG, CELLS_SERVICE, CELLS_REDIS, REDIS_SET, CELLS_SET = documents("cells")
+CELLS = [CELLS_CONFIG, CELLS_SERVICE, CELLS_REDIS, REDIS_SET, CELLS_SET]
 POD = DEPLOYMENT["spec"]["template"]
 (CONTAINER,) = POD["spec"]["containers"]
 (TRIGGER,) = KEDA["spec"]["triggers"]
@@ -67,11 +70,26 @@ def settings(tmp_path: Path) -> Settings:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "document",
-    [CONFIG, CLAIM, DEPLOYMENT, SERVICE, HPA, SCRAPED, ADAPTER, NODE_DOOR, NODE_NAMES, NODE_SET],
+    [CONFIG, CLAIM, DEPLOYMENT, SERVICE, HPA, SCRAPED, ADAPTER, NODE_DOOR, NODE_NAMES, NODE_SET, *CELLS],
     ids=lambda each: str(each["kind"]),
 )
 def test_the_manifests_are_valid_by_the_schemas_of_kubernetes(document: dict[str, Any]) -> None:
     kubernetes_validate.validate(document, CLUSTER, strict=True)
+
+
+def test_the_cells_manifest_agrees_with_the_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PENSTOCK_CELL_TOKEN", "0123456789abcdef")
+    path = tmp_path / "penstock.yaml"
+    path.write_text(CELLS_CONFIG["data"]["penstock.yaml"].replace(f"{IMAGE}/", f"{ROOT}/"))
+    settings = load_settings(path)
+    assert settings.cells is not None
+    assert settings.cells.redis.place == f"redis://{CELLS_REDIS['metadata']['name']}:6379/0"
+    (container,) = CELLS_SET["spec"]["template"]["spec"]["containers"]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    assert ports == {"rest": 8000, "grpc": 8001, "metrics": 8002, "cells": settings.cells.port}
+    grace_s = CELLS_SET["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    assert grace_s > LEAVE_S + settings.limits.drain_grace_s + settings.limits.drain_s
+    assert [each["name"] for each in container["env"]] == ["PENSTOCK_CELL_TOKEN"]
 
 
 @pytest.mark.slow

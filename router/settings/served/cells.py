@@ -4,6 +4,7 @@ import os
 import socket
 from collections.abc import Sequence
 from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator
 
@@ -16,13 +17,13 @@ from router.settings.values.findings import Findings
 from router.settings.values.problems import fault
 from router.settings.values.schema import Section
 from serving.cache.spec import CacheSpec, RedisSpec
+from serving.runtime.cells.address import ANYWHERE
 from serving.runtime.cells.spec import TOKEN_ENV, CellsSpec
 
 LOC: Final = ("cells",)
-_ANYWHERE: Final = ("0.0.0.0", "::", "")
 
 
-def _check_address(value: str) -> str:
+def _is_address(value: str) -> str:
     host, _, port = value.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         raise refuse(fault("not an address", value, "HOST:PORT, such as 10.0.0.7:8006"))
@@ -36,7 +37,7 @@ class CellsSection(Section):
     redis: object = None
     host: Text | None = None
     port: Port | None = None
-    address: Annotated[Text, AfterValidator(_check_address)] | None = None
+    address: Annotated[Text, AfterValidator(_is_address)] | None = None
     token_env: Text = TOKEN_ENV
     ca: Text | None = None
 
@@ -51,11 +52,12 @@ def read_cells(
     if section is None:
         return None
     redis = _read_redis(findings, section, cache)
+    _check_address(findings, section, redis)
     token = read_token(findings, LOC, section.token_env, "cells")
     default = CellsSpec("", RedisSpec(""))
     host = section.host or default.host
     port = default.port if section.port is None else section.port
-    _check_door(findings, section, host, port, ports)
+    _check_port(findings, port, ports)
     if tls is None and not is_loopback(host):
         message = (
             f"whoever sees the network of {host} sees tensors; expected `tls:` in `server:`, or a network of "
@@ -79,14 +81,17 @@ def _read_redis(findings: Findings, section: CellsSection, cache: CacheSpec | No
     return None
 
 
-def _check_door(
-    findings: Findings, section: CellsSection, host: str, port: int, ports: Sequence[int]
-) -> None:
+def _check_port(findings: Findings, port: int, ports: Sequence[int]) -> None:
     if port and port in ports:
         findings.add((*LOC, "port"), fault("the port of another door", port, "a port of its own"))
-    if section.address is None and host in _ANYWHERE:
-        expected = f"`address: HOST:{port or 8006}`, by which the other gateways reach this one"
-        findings.add((*LOC, "host"), f"{host} is no address that others can call; expected {expected}")
+
+
+def _check_address(findings: Findings, section: CellsSection, redis: RedisSpec | None) -> None:
+    """Add a fault if the gateway cannot tell where others reach it: its way to Redis stays on the machine."""
+    host = "" if redis is None else urlsplit(redis.url).hostname
+    if section.address is None and section.host in ANYWHERE and (not host or is_loopback(host)):
+        expected = "`address: HOST:8006`, by which the other gateways reach this one"
+        findings.add((*LOC, "host"), f"{section.host} is no address for others; expected {expected}")
 
 
 def _read_ca(findings: Findings, section: CellsSection, tls: TlsSettings | None) -> str:

@@ -4,18 +4,39 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from serving.ports import Call, Reply, Serving
 from serving.runtime.calls.pending_calls import Deliver, hand_over
-from serving.runtime.cells.caller import CellCaller, Flight
+from serving.runtime.cells.caller import Flight
 from serving.values.specs import DEFAULT_TENANT, ServedModel, TenantSpec
 from serving.values.vocabulary import NO_REPLICA, QUEUE_FULL, WORKER_LOST, Outcome
 
 FIRST_ID: Final = 1 << 61
 """Ids of calls that go to other cells begin after it; the ids of all others are below."""
 
-Route = Sequence[tuple[CellCaller, float]]
+
+class OtherCell(Protocol):
+    """The way to a cell: `serving.runtime.cells.caller.CellCaller`."""
+
+    name: str
+    reason: str
+
+    @property
+    def connected(self) -> bool:
+        """Whether calls can be sent."""
+        ...
+
+    def send(self, number: int, flight: Flight) -> str:
+        """Send a call; return why that cannot be, "" if it is sent."""
+        ...
+
+    def cancel(self, number: int) -> None:
+        """Forget a call, as its client is gone."""
+        ...
+
+
+Route = Sequence[tuple[OtherCell, float]]
 """The cells that have a model ready, and the slices' worth of its work in each."""
 
 PATIENCE_S: Final = 2.0
@@ -33,7 +54,7 @@ class _Sent:
     def __init__(self, call: Call, deliver: Deliver) -> None:
         self.call = call
         self.deliver = deliver
-        self.tried: list[CellCaller] = []
+        self.tried: list[OtherCell] = []
         self.flight: Flight | None = None
         self.here = 0
 
@@ -184,7 +205,7 @@ class CellsServing:
                 number, Reply(WORKER_LOST if sent.tried else NO_REPLICA, f"{name} is elsewhere: {why}")
             )
 
-    def _choose(self, sent: _Sent) -> CellCaller | None:
+    def _choose(self, sent: _Sent) -> OtherCell | None:
         """Return a cell for a call, in proportion to the work that each has of the model; one that was tried
         only if there is no other."""
         there = [each for each in self._routes.get(sent.call.model.name, ()) if each[0].connected]
@@ -202,7 +223,7 @@ class CellsServing:
                 return cell
         return free[-1][0]
 
-    def _answered(self, number: int, cell: CellCaller, reply: Reply | None, reason: str) -> None:
+    def _answered(self, number: int, cell: OtherCell, reply: Reply | None, reason: str) -> None:
         """Take the reply of a cell, or its loss: a call that may have another try gets it."""
         sent = self._sent.get(number)
         if sent is None:

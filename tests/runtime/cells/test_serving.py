@@ -2,13 +2,12 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import cast
 
 import pytest
 
 from serving.ports import Call, Reply
 from serving.runtime.cells import serving as cells_serving
-from serving.runtime.cells.caller import CellCaller, Flight
+from serving.runtime.cells.caller import Flight
 from serving.runtime.cells.serving import CellsServing
 from serving.values.sequences import SequenceStep
 from serving.values.tensor import Tensor
@@ -57,7 +56,7 @@ class Fleet:
         self.route(*cells, weights=weights)
 
     def route(self, *cells: Cell, weights: Sequence[float] = ()) -> None:
-        way = list(zip(cast("Sequence[CellCaller]", cells), weights or [1.0] * len(cells), strict=True))
+        way = list(zip(cells, weights or [1.0] * len(cells), strict=True))
         self.serving.route({"there": way} if way else {}, {"there"})
 
     def ask(self, step: SequenceStep | None = None) -> int:
@@ -241,5 +240,5 @@ async def test_a_gateway_without_models_of_its_own_is_ready_by_others() -> None:
     core.ready = False
     serving = CellsServing(core)
     assert not serving.ready
-    serving.route({"there": [(cast("CellCaller", Cell("b")), 1.0)]}, {"there"})
+    serving.route({"there": [(Cell("b"), 1.0)]}, {"there"})
     assert serving.ready

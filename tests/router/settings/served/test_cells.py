@@ -37,6 +37,13 @@ def test_what_is_left_out_has_a_default(home: Path) -> None:
     assert load_settings(write_gateway(home, MODELS)).cells is None
 
 
+def test_the_address_may_be_found_by_the_way_to_redis(home: Path) -> None:
+    text = "cells: {redis: 'redis://redis.example:6379/0', host: 0.0.0.0}\n"
+    cells = load_settings(write_gateway(home, MODELS + text)).cells
+    assert cells is not None
+    assert (cells.host, cells.address) == ("0.0.0.0", "")
+
+
 def test_redis_may_have_a_section_of_its_own(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "sesame")
     text = f'cells: {{redis: {{url: "{REDIS}", password_env: SECRET, namespace: blue}}}}\n'
@@ -52,7 +59,8 @@ def test_redis_may_have_a_section_of_its_own(home: Path, monkeypatch: pytest.Mon
         ("{redis: 'http://x'}", "not the URL of a Redis server; got the scheme 'http', expected redis://"),
         ("{redis: {}}", "url"),
         (f"{{redis: '{REDIS}', port: 8000}}", "the port of another door"),
-        (f"{{redis: '{REDIS}', host: 0.0.0.0}}", "is no address that others can call"),
+        (f"{{redis: '{REDIS}', host: 0.0.0.0}}", "0.0.0.0 is no address for others"),
+        ("{redis: 'unix:///tmp/redis.sock', host: 0.0.0.0}", "0.0.0.0 is no address for others"),
         (f"{{redis: '{REDIS}', address: here}}", "HOST:PORT, such as 10.0.0.7:8006"),
         (f"{{redis: '{REDIS}', address: 'here:0'}}", "HOST:PORT, such as 10.0.0.7:8006"),
         (f"{{redis: '{REDIS}', ca: ca.pem}}", "the doors have no TLS"),
