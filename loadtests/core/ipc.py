@@ -160,7 +160,7 @@ async def far_workers(traffic: Traffic, folder: Path) -> AsyncIterator[FarWorker
     door = Door(spec, far, WorkersSpec(), log, TOKEN)
     join = Join(device_kind(SliceSpec("", ())), 2, 0, {}, TOKEN)
     settings = NodeSettings("ipc", TOKEN, join, (0, 1), folder / "cache", 1 << 30, 0.0)
-    node = Node(Gateway(spec.host, await door.start()), settings, PreparedShares)
+    node = Node([Gateway(spec.host, await door.start())], settings, PreparedShares)
     running = asyncio.create_task(node.run())
     while "ipc" not in far.sessions:  # noqa: ASYNC110  once
         await asyncio.sleep(0.01)

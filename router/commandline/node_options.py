@@ -15,7 +15,12 @@ class NodeOptions:
     """One field an option; the texts are what --help says."""
 
     join: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="The gateway's door for nodes; it prints where that is.")
+        str,
+        typer.Option(
+            metavar="HOST:PORT,...",
+            help="The gateway's door for nodes; it prints where that is. Of several, it joins the first "
+            "there.",
+        ),
     ]
     name: Annotated[
         str | None, typer.Option(help="The node's name in `slices:`; this machine's name if not given.")

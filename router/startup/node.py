@@ -6,6 +6,7 @@ import os
 import platform
 import signal
 import ssl
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -50,13 +51,13 @@ def serve_node(asked: NodeOptions) -> int:
 
 
 async def _serve(asked: NodeOptions) -> int:
-    gateway = read_gateway(asked)
+    gateways = read_gateways(asked)
     settings = read_settings(asked)
     try:
-        node = Node(gateway, settings, DeviceShares)
+        node = Node(gateways, settings, DeviceShares)
     except OSError as error:
         raise NodeError(f"--cache {settings.cache}: {error.strerror or error}") from None
-    for line in about(settings, gateway):
+    for line in about(settings, gateways):
         say(line)
     loop, stopping = asyncio.get_running_loop(), set[asyncio.Task[None]]()
 
@@ -73,24 +74,27 @@ async def _serve(asked: NodeOptions) -> int:
     return 0
 
 
-def about(settings: NodeSettings, gateway: Gateway) -> list[str]:
+def about(settings: NodeSettings, gateways: Sequence[Gateway]) -> list[str]:
     """Return what the node says of itself at its start: what an entry of `slices:` has to name."""
     join = settings.join
     gpus = [f"  {name}: {kind}" for name, kind in join.gpus.items()]
     return [
-        f"node {settings.name} calls {gateway}",
+        f"node {settings.name} calls {' or '.join(map(str, gateways))}",
         f"  cpu: {join.kind}, cores 0 to {join.cores - 1}",
         *gpus,
         f"  model files in {settings.cache}",
     ]
 
 
-def read_gateway(asked: NodeOptions) -> Gateway:
+def read_gateways(asked: NodeOptions) -> list[Gateway]:
     """Return where to call. Raises NodeError if that is not said in the right form."""
-    host, _, port = asked.join.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise NodeError(f"--join: expected HOST:PORT such as gateway.example:8005, got {asked.join!r}")
-    return Gateway(host.strip("[]"), int(port), _context(asked))
+    context, found = _context(asked), []
+    for each in dict.fromkeys(part.strip() for part in asked.join.split(",")):
+        host, _, port = each.rpartition(":")
+        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise NodeError(f"--join: expected HOST:PORT such as gateway.example:8005, got {each!r}")
+        found.append(Gateway(host.strip("[]"), int(port), context))
+    return found
 
 
 def _context(asked: NodeOptions) -> ssl.SSLContext | None:

@@ -106,7 +106,7 @@ def unpack_call(frame: Frame, models: Mapping[str, ServedModel]) -> Asked:
         call.max_age_us, call.store, call.priority = max_age_us, bool(store), int(priority)
         call.sequence = None if step is None else SequenceStep(*step)
         return Asked(number, call, int(age_us))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"sends a call that cannot be read: {error}") from None
 
 
@@ -151,7 +151,7 @@ def unpack_reply(frame: Frame) -> tuple[Reply, int]:
         reply.rehearsed, reply.answered_us = bool(rehearsed), int(bool(computed))
         reply.outputs = _tensors(places, frame.payload)
         return reply, int(took_us)
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"sends a reply that cannot be read: {error}") from None
 
 
@@ -165,7 +165,7 @@ def unpack_part(frame: Frame) -> list[Tensor]:
     _, places = _unpack(frame)
     try:
         return _tensors(places, frame.payload)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"sends an answer that cannot be read: {error}") from None
 
 

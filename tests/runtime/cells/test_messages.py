@@ -139,18 +139,52 @@ def test_another_promise_is_no_other_model() -> None:
     assert unpack_call(frame, {"m": replace(MODEL, slo_us=1, tiers=())}).call.objective.slo_us == 1
 
 
-@given(st.integers(0, 15), st.sampled_from([None, [], {}, "x", -1, 1e99, [[1]]]))
+SCALARS = (
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text()
+)
+GARBAGE = st.recursive(
+    SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=3)
+)
+
+
+@given(st.integers(0, 15), GARBAGE)
 def test_garbage_in_a_call_is_refused(place: int, garbage: object) -> None:
     frame = arrive(pack_call(1, call_of(MODEL), 0))
-    changed = said(frame)
-    changed[place] = garbage
-    meta = bytes(frame.meta[:8]) + orjson.dumps(changed)
-    broken = arrive([pack_frame(FrameKind.CALL, meta, len(frame.payload)), bytes(frame.payload)])
+    broken = changed(frame, place, garbage)
     try:
         got = unpack_call(broken, {"m": MODEL}).call
     except (ProtocolError, KeyError, OtherModelError):
         return
-    assert [len(each.data) for each in got.inputs] == [32]  # what is left of it cannot harm a batch
+    assert [(each.shape, len(each.data)) for each in got.inputs] == [((2, 4), 32)]  # no batch can be harmed
+    assert got.rows == 2
+
+
+@given(st.integers(0, 8), GARBAGE)
+def test_garbage_in_a_reply_is_refused(place: int, garbage: object) -> None:
+    reply = Reply(COMPLETED)
+    reply.outputs = [Tensor("Y", "FP32", (1,), b"1234")]
+    try:
+        unpack_reply(changed(arrive(pack_reply(1, reply, 0)), place, garbage))
+    except ProtocolError:
+        return
+
+
+def changed(frame: Frame, place: int, garbage: object) -> Frame:
+    """The frame with something else at a place of its JSON."""
+    fields = said(frame)
+    fields[place] = garbage
+    meta = bytes(frame.meta[:8]) + orjson.dumps(fields)
+    return arrive([pack_frame(frame.kind, meta, len(frame.payload)), bytes(frame.payload)])
+
+
+def test_a_number_beyond_all_bounds_is_refused() -> None:
+    frame = arrive(pack_call(1, call_of(MODEL), 7))
+    meta = bytes(frame.meta).rstrip(b"\0").replace(b",2,0,7,", b",2,1e999,7,")
+    assert b"1e999" in meta
+    with pytest.raises(ProtocolError):
+        unpack_call(
+            arrive([pack_frame(frame.kind, meta, len(frame.payload)), bytes(frame.payload)]), {"m": MODEL}
+        )
 
 
 @pytest.mark.parametrize("meta", [b"", b"1234567", b"12345678{", b'12345678[1, "a"]', b"12345678null"])

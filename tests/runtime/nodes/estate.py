@@ -72,6 +72,7 @@ class Estate:
         self.door = Door(spec, self.far, workers, self.log, RELEASE)
         self.folder = folder
         self.gateway = Gateway(HOST, 0)
+        self.gateways: list[Gateway] = []  # those that nodes may join, if there are several
         self.nodes: dict[str, Node] = {}
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -90,7 +91,7 @@ class Estate:
         settings = NodeSettings(
             name, token, join or about_here(), usable_cores(), self.folder / f"cache-{name}", 1 << 30, leave_s
         )
-        return Node(self.gateway, settings, PreparedShares)
+        return Node(self.gateways or [self.gateway], settings, PreparedShares)
 
     async def joined(self, name: str, there: bool = True) -> None:
         """Until the node is there, or is not any more."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from router.settings.door.certificates import make_context
+from serving.runtime.nodes import node as node_module
 from serving.runtime.nodes.dialing import call_as_node
 from serving.runtime.nodes.greeting import NotAdmittedError
 from serving.runtime.nodes.notes import Join
@@ -205,6 +206,30 @@ async def test_a_gateway_that_is_not_there_is_called_again(
         await until(lambda: "it is called again" in caplog.text)
         assert str(gateway) in caplog.text
         await node.stop()
+
+
+async def test_a_node_joins_the_next_gateway_if_its_own_is_lost(
+    heard: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_module, "LOYAL_US", 300_000)
+    monkeypatch.setattr(node_module, "FIRST_WAIT_S", 0.05)
+    async with estate(heard, tmp_path) as first, estate(heard, tmp_path) as second:
+        first.gateways = [first.gateway, second.gateway]
+        first.node("n")
+        await first.joined("n")
+        begin = asyncio.get_running_loop().time()
+        await first.door.close()
+        await second.joined("n")
+        assert asyncio.get_running_loop().time() - begin > 0.25  # its own gateway was called first
+        await first.nodes["n"].stop()
+
+
+async def test_a_node_joins_the_first_gateway_that_is_there(heard: Recorder, tmp_path: Path) -> None:
+    async with estate(heard, tmp_path) as absent, estate(heard, tmp_path) as there:
+        await absent.door.close()
+        there.gateways = [absent.gateway, there.gateway]
+        there.node("n")
+        await there.joined("n")
 
 
 async def test_clocks_are_compared(place: Estate, heard: Recorder) -> None:
