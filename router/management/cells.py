@@ -4,6 +4,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import replace
 from math import exp
 from typing import Final
@@ -142,6 +143,13 @@ class CellBoard:
                     await self.cells.beaten.wait()
         except TimeoutError:
             logger.warning("cell %s leaves before others have all of its models", self.cells.spec.name)
+
+    async def drain(self, timeout_s: float) -> None:
+        """Wait until the calls of other cells are answered."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._door.open and self._running is not None:
+                    await self.cells.beaten.wait()
 
     async def close(self, *, stays: bool = False) -> None:
         """Leave the meetings, and close the door. `stays`: the cell goes on by its next gateway."""

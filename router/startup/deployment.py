@@ -278,9 +278,10 @@ class GatewayServer:
     async def drain(self, timeout_s: float) -> int:
         """Close the listeners, answer what was accepted; returns how many requests were left over."""
         self.rest.stop_listening()
-        await asyncio.gather(
-            self.rest.drain(timeout_s), self._admin.drain(timeout_s), self.rpc.stop(timeout_s)
-        )
+        ends = [self.rest.drain(timeout_s), self._admin.drain(timeout_s), self.rpc.stop(timeout_s)]
+        if self.cells is not None:
+            ends.append(self.cells.drain(timeout_s))
+        await asyncio.gather(*ends)
         self.gateway.drain()
         return self.serving.open_requests
 

@@ -149,6 +149,7 @@ def test_the_models_of_a_gateway_that_is_killed_are_taken_by_the_other(
         await_true(lambda: "cannot meet the other cells" in a.output, a)
 
 
+@pytest.mark.in_turn(3)
 def test_cells_call_each_other_over_tls(tmp_path: Path, redis: RedisServer) -> None:
     authority = Authority(tmp_path / "tls")
     with ExitStack() as stack:

@@ -6,13 +6,12 @@ import ssl
 from dataclasses import dataclass
 from typing import Final, cast
 
-from serving.runtime.clocks.clock import now_us
+from serving.runtime.nodes.doorstep import GREET_S, Doorstep
 from serving.runtime.nodes.far import FarWorkers
 from serving.runtime.nodes.farlink import FarLink
-from serving.runtime.nodes.greeting import NotAdmittedError, admit
 from serving.runtime.nodes.notes import NODE, Admitted, Greet, Join, Refused, Welcome
 from serving.runtime.nodes.session import NodeSession
-from serving.runtime.nodes.stream import READ_BYTES, NoteStream, tune
+from serving.runtime.nodes.stream import READ_BYTES, NoteStream
 from serving.runtime.workers.contract import WorkerLog
 from serving.values.nodes import NodesSpec
 from serving.values.slice_specs import WorkersSpec
@@ -20,12 +19,6 @@ from serving.worker.frames.wire import ProtocolError
 
 logger = logging.getLogger(__name__)
 
-GREET_S: Final = 5.0
-"""What a caller has to prove itself."""
-STRANGERS_MAX: Final = 64
-"""Callers at a time that have not proved themselves; more are turned away unheard."""
-SAID_EVERY_US: Final = 10_000_000
-"""Between two lines about strangers."""
 NAME_CHARS_MAX: Final = 64
 
 
@@ -56,9 +49,7 @@ class Door:
         self._log = log
         self._release = release
         self._server: asyncio.Server | None = None
-        self._strangers = 0
-        self._said_us = -SAID_EVERY_US
-        self._turned_away = 0
+        self._doorstep = Doorstep("nodes", self._key_of)
         self._lost: dict[str, str] = {}  # why nodes are not there
 
     async def start(self, context: ssl.SSLContext | None = None) -> int:
@@ -88,39 +79,12 @@ class Door:
 
     async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one caller from its first byte on."""
-        stream = NoteStream(reader, writer)
-        peer = writer.get_extra_info("peername")
-        address = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "a socket"
-        if self._strangers >= STRANGERS_MAX:
-            self._turn_away(address, "came while too many others had not proved themselves")
-            stream.abort()
-            return
-        self._strangers += 1
-        try:
-            async with asyncio.timeout(GREET_S):
-                tune(writer.get_extra_info("socket"))
-                greet = await admit(stream, self._key_of)
-        except TimeoutError:
-            self._turn_away(address, f"has not proved itself within {GREET_S:g} s")
-        except (NotAdmittedError, ProtocolError, OSError) as error:
-            self._turn_away(address, str(error))
-            stream.send(Refused(f"does not admit it: {error}"))
-        else:
-            await self._admitted(stream, greet, address)
-            return
-        finally:
-            self._strangers -= 1
-        writer.close()
+        greeted = await self._doorstep.greet(reader, writer)
+        if greeted is not None:
+            await self._admitted(*greeted)
 
     def _key_of(self, greet: Greet) -> str:
         return self._spec.token if greet.role == NODE else self._far.key_of(greet.name)
-
-    def _turn_away(self, address: str, why: str) -> None:
-        self._turned_away += 1
-        if (now := now_us()) - self._said_us >= SAID_EVERY_US:
-            self._said_us = now
-            many = f" ({self._turned_away} callers so far)" if self._turned_away > 1 else ""
-            logger.warning("the door for nodes turned %s away: it %s%s", address, why, many)
 
     async def _admitted(self, stream: NoteStream, greet: Greet, address: str) -> None:
         if greet.role != NODE:

@@ -263,8 +263,8 @@ async def test_batches_pass_an_encrypted_connection_and_end_with_it(heard: Recor
 async def test_strangers_are_few_and_have_little_time(
     place: Estate, heard: Recorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("serving.runtime.nodes.door.STRANGERS_MAX", 2)
-    monkeypatch.setattr("serving.runtime.nodes.door.GREET_S", 0.3)
+    monkeypatch.setattr("serving.runtime.nodes.doorstep.STRANGERS_MAX", 2)
+    monkeypatch.setattr("serving.runtime.nodes.doorstep.GREET_S", 0.3)
     await ready(place, heard)
     silent = [await asyncio.open_connection(place.gateway.host, place.gateway.port) for _ in range(3)]
     assert await silent[2][0].read() == b""  # at once
