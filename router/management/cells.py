@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import ssl
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import replace
 from math import exp
@@ -16,7 +16,7 @@ from router.http.elsewhere import Elsewhere
 from router.management.nodes import following
 from router.management.operations.repository.refusals import RepositoryError
 from router.management.operations.repository.repository import Repository
-from router.observing.cells.body import CellsBody
+from router.observing.cells.body import ALONE, CellsBody
 from router.observing.telemetry import CellsPresent
 from router.security.tls.certificates import Certificates
 from router.settings import Settings
@@ -60,6 +60,16 @@ async def joined(settings: Settings) -> tuple[Settings, Cells | None]:
     return replace(settings, models=models), cells
 
 
+def add_cells(app: FastAPI, describe: Callable[[], CellsBody | None]) -> None:
+    """Add the route to the application. `describe` returns None for a gateway that is alone."""
+
+    @app.get("/v2/cells", tags=["operation"])
+    async def cells() -> JSONResponse:
+        """Return the cells, and by model and cell the share of its requests that goes there."""
+        body = describe()
+        return JSONResponse({"error": ALONE}, 404) if body is None else JSONResponse(body)
+
+
 class CellBoard:
     """The cell of a gateway. `serving`: what edges call, around `behind`."""
 
@@ -96,13 +106,8 @@ class CellBoard:
         self.cells.follow = self._follow
 
     def offer(self, app: FastAPI) -> None:
-        """Add the route, and the redirects to other cells, to the application."""
+        """Add the redirects to other cells to the application."""
         app.add_middleware(Elsewhere, where=self._where)
-
-        @app.get("/v2/cells", tags=["operation"])
-        async def cells() -> JSONResponse:
-            """Return the cells, and by model and cell the share of its requests that goes there."""
-            return JSONResponse(self.describe())
 
     def present(self) -> CellsPresent:
         """Return what metrics show."""

@@ -19,7 +19,7 @@ from router.http.fastpath import RestServer, create_server
 from router.http.feedback import add_feedback
 from router.logs.logs import lines_dropped
 from router.management.admin import ChangeGuard
-from router.management.cells import CellBoard
+from router.management.cells import CellBoard, add_cells
 from router.management.devices import DeviceBoard
 from router.management.nodes import NodeBoard
 from router.management.operations.notices import slices_of
@@ -164,11 +164,12 @@ class GatewayServer:
         add_endpoints(app, self.serving, self._bulk, self._telemetry.endpoint_asked)
         self._add_status(app)
         add_explain(app, self.serving, self._explain)
-        self._changes = ChangeGuard(self._settings.admin, server.host)
+        add_cells(app, lambda: None if self.cells is None else self.cells.describe())
+        self._app, self._changes = app, ChangeGuard(self._settings.admin, server.host)
         self.rest = create_server(self.serving, app, server.host, server.rest_port, limits)
         self._admin = self._make_door(self._settings.admin, app)
-        serve_rpc = RPC_SERVERS[server.grpc]
-        self.rpc = serve_rpc(self.serving, server.name, release, limits, server.host, statistics)
+        rpc = RPC_SERVERS[server.grpc]
+        self.rpc = rpc(self.serving, server.name, release, limits, server.host, statistics)
         self.rest.use(self._bulk)
         self._count_memory()
         self.rpc.use(self._bulk)
@@ -176,7 +177,6 @@ class GatewayServer:
         offer_shared_memory(app, self.rest, self.rpc, regions)
         self.operations.repository.configure = self._configure
         self.operations.repository.on_filed = self._take_filed
-        self._app = app
         offer_extensions(app, self.rpc, self._changes, self.serving, self._configure)
         self._changes.stand_before(app)
         if self._settings.auth is not None:

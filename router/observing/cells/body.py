@@ -1,6 +1,8 @@
 """What `GET /v2/cells` says."""
 
-from typing import TypedDict
+from typing import Final, TypedDict
+
+ALONE: Final = "this gateway is alone: its penstock.yaml has no `cells:`"
 
 
 class CellBody(TypedDict):

@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from router.commandline.reading import RefusedError, UnreachableError, address_of, read_json
-from router.observing.cells.body import CellsBody
+from router.observing.cells.body import ALONE, CellsBody
 from router.observing.cells.envoy import envoy_config
 from router.observing.cells.table import cells_table, fault_line
 
@@ -21,8 +21,7 @@ def show_cells(url: str, form: str, key_env: str) -> int:
     try:
         body = cast("CellsBody", read_json(address_of(url), "/v2/cells", key_env))
     except RefusedError as error:
-        alone = "this gateway is alone: its penstock.yaml has no `cells:`"
-        typer.echo(alone if error.code == 404 else str(error), err=True)
+        typer.echo(ALONE if error.code == 404 else str(error), err=True)
         return 1
     except (UnreachableError, ValueError) as error:
         typer.echo(str(error), err=True)

@@ -22,8 +22,9 @@ logger = logging.getLogger(__name__)
 PING_S: Final = 1.0
 MISSED_MAX: Final = 3
 """Pings without an answer before a cell counts as frozen: as for nodes (`serving.runtime.nodes.session`)."""
-AGAIN_S: Final = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-"""Between tries to connect."""
+FIRST_WAIT_S: Final = 0.02
+LAST_WAIT_S: Final = 2.0
+"""Between tries to connect; it doubles from the first to the last."""
 OPEN_MAX: Final = 32_768
 """Calls under way to one cell; more are refused. A cell's own queues are bounded too."""
 UNSENT_BYTES_MAX: Final = 256 << 20
@@ -88,20 +89,20 @@ class CellCaller:
 
     async def run(self) -> None:
         """Connect, and connect again whenever the connection ends."""
-        tries = 0
+        wait_s = FIRST_WAIT_S
         while True:
             try:
                 there = await self._connect()
             except (OSError, NotAdmittedError, ProtocolError) as error:
                 self._say(f"cannot be called at {self.gateway}: {error or type(error).__name__}")
             else:
-                tries = 0
+                wait_s = FIRST_WAIT_S
                 logger.info("cell %s at %s is connected", self.name, self.gateway)
                 self._there, self.reason = there, ""
                 self.on_connected()
                 self._say(await self._watch(there))
-            await asyncio.sleep(AGAIN_S[min(tries, len(AGAIN_S) - 1)])
-            tries += 1
+            await asyncio.sleep(wait_s)
+            wait_s = min(2 * wait_s, LAST_WAIT_S)
 
     def _say(self, reason: str) -> None:
         if reason != self.reason:
