@@ -22,9 +22,10 @@ logger = logging.getLogger(__name__)
 PING_S: Final = 1.0
 MISSED_MAX: Final = 3
 """Pings without an answer before a cell counts as frozen: as for nodes (`serving.runtime.nodes.session`)."""
-FIRST_WAIT_S: Final = 0.02
+WAITS_S: Final = {0.02: 3_000_000, 0.2: 20_000_000}
+"""Between two tries to connect, by how long (us) the cell has been away; after that LAST_WAIT_S. A cell that
+is upgraded is back in 0.1 s, one that was killed in 1.2 s, and its calls wait."""
 LAST_WAIT_S: Final = 2.0
-"""Between tries to connect; it doubles from the first to the last."""
 OPEN_MAX: Final = 32_768
 """Calls under way to one cell; more are refused. A cell's own queues are bounded too."""
 UNSENT_BYTES_MAX: Final = 256 << 20
@@ -34,13 +35,15 @@ SMOOTH: Final = 1 / 8
 
 
 class Flight:
-    """A call that another cell answers. `answered`: takes the reply, or None with why there is none."""
+    """A call that another cell answers. `answered`: takes the reply, or None with why there is none.
+    `waited_us`: for how long it waited for a cell, which counts for its client's own deadline alone."""
 
-    __slots__ = ("answered", "call", "sent_us", "started")
+    __slots__ = ("answered", "call", "sent_us", "started", "waited_us")
 
-    def __init__(self, call: Call, answered: Callable[[Reply | None, str], None]) -> None:
+    def __init__(self, call: Call, answered: Callable[[Reply | None, str], None], waited_us: int = 0) -> None:
         self.call = call
         self.answered = answered
+        self.waited_us = waited_us
         self.sent_us = 0
         self.started = False  # it has given answers to its client
 
@@ -77,8 +80,8 @@ class CellCaller:
             return "does not keep up with its calls"
         flight.sent_us = now_us()
         there.flights[number] = flight
-        age_us = max(flight.sent_us - flight.call.arrived_us, 0) + self.trip_us
-        there.write(pack_call(number, flight.call, age_us))
+        age_us = max(flight.sent_us - flight.call.arrived_us - flight.waited_us, 0) + self.trip_us
+        there.write(pack_call(number, flight.call, age_us, flight.waited_us))
         return ""
 
     def cancel(self, number: int) -> None:
@@ -89,20 +92,22 @@ class CellCaller:
 
     async def run(self) -> None:
         """Connect, and connect again whenever the connection ends."""
-        wait_s = FIRST_WAIT_S
+        lost_us = now_us()
         while True:
             try:
                 there = await self._connect()
             except (OSError, NotAdmittedError, ProtocolError) as error:
                 self._say(f"cannot be called at {self.gateway}: {error or type(error).__name__}")
             else:
-                wait_s = FIRST_WAIT_S
                 logger.info("cell %s at %s is connected", self.name, self.gateway)
                 self._there, self.reason = there, ""
                 self.on_connected()
                 self._say(await self._watch(there))
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, LAST_WAIT_S)
+                lost_us = now_us()
+            away_us = now_us() - lost_us
+            await asyncio.sleep(
+                next((wait_s for wait_s, most_us in WAITS_S.items() if away_us < most_us), LAST_WAIT_S)
+            )
 
     def _say(self, reason: str) -> None:
         if reason != self.reason:

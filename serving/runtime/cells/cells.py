@@ -57,7 +57,7 @@ class Routed(Protocol):
 
     passed: dict[tuple[str, str], int]
 
-    def route(self, routes: Mapping[str, Route], away: Set[str]) -> None:
+    def route(self, routes: Mapping[str, Route], away: Set[str], homed: Set[str] = frozenset()) -> None:
         """Follow the map."""
         ...
 
@@ -291,7 +291,7 @@ class Cells:
         left = {model for model in served if model not in homes and self._at_home(model, ways)}
         waiting = {model for model in served if model not in own.ready and model in ways}
         if self.serving is not None:
-            self.serving.route(ways, (own.file - served) | waiting | left)
+            self.serving.route(ways, (own.file - served) | waiting | left, self.homes.keys())
         wanted = (homes | served) - left - own.unfit
         if self._own is not None and wanted != served:
             self.follow(wanted)

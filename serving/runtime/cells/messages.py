@@ -63,12 +63,14 @@ def likeness(spec: ModelSpec) -> str:
     return known[1]
 
 
-def pack_call(number: int, call: Call, age_us: int) -> list[Buffer]:
+def pack_call(number: int, call: Call, age_us: int, waited_us: int = 0) -> list[Buffer]:
     """Return the buffers of a CALL. `age_us`: since the client's request arrived, and what the answer's way
-    back takes."""
-    objective, step = call.objective, call.sequence
+    back takes; `waited_us`: what that leaves out, though the client's own deadline runs."""
+    objective, step, timeout_us = call.objective, call.sequence, call.timeout_us
+    if timeout_us is not None:
+        timeout_us = max(timeout_us - waited_us, 1)
     said = (
-        call.model.name, likeness(call.model.spec), call.rows, call.size, age_us, call.timeout_us,
+        call.model.name, likeness(call.model.spec), call.rows, call.size, age_us, timeout_us,
         call.variant, objective.tier, objective.accuracy_min, call.tenant, call.parameters, call.max_age_us,
         call.store, call.priority, None if step is None else (step.id, step.start, step.end),
         [(each.datatype, each.shape, len(each.data)) for each in call.inputs],

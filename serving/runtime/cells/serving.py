@@ -42,6 +42,7 @@ Route = Sequence[tuple[OtherCell, float]]
 PATIENCE_S: Final = 2.0
 """How long a call waits for a cell that has just gone: an upgrade takes 0.1 s, a start after a crash 1.2 s
 (`python -m loadtests.failures.gateway_faults`)."""
+WAITING_MAX: Final = 10_000
 TRIES_MAX: Final = 3
 
 
@@ -49,7 +50,7 @@ class _Sent:
     """A call for another cell. `tried`: the cells that it was sent to, the last of them now. `here`: its id
     in this cell, if that has the model by now."""
 
-    __slots__ = ("call", "deliver", "flight", "here", "tried")
+    __slots__ = ("call", "deliver", "flight", "here", "tried", "waited")
 
     def __init__(self, call: Call, deliver: Deliver) -> None:
         self.call = call
@@ -57,6 +58,7 @@ class _Sent:
         self.tried: list[OtherCell] = []
         self.flight: Flight | None = None
         self.here = 0
+        self.waited = False  # for a cell: the SLO counts from when it is sent, as in a queue before a port
 
 
 class CellsServing:
@@ -73,6 +75,7 @@ class CellsServing:
         self.passed: dict[tuple[str, str], int] = {}  # calls that others answered, by cell and outcome
         self._filed: Mapping[str, ServedModel] = {}
         self._away: Set[str] = frozenset()
+        self._homed: Set[str] = frozenset()
         self._routes: Mapping[str, Route] = {}
         self._sent: dict[int, _Sent] = {}
         self._waiting: set[int] = set()  # of these, those that no cell has
@@ -97,11 +100,13 @@ class CellsServing:
             self._known.update(models)
             self.on_models()
 
-    def route(self, routes: Mapping[str, Route], away: Set[str]) -> None:
-        """Follow the map. `routes`: the other cells that have a model; `away`: models that they answer."""
+    def route(self, routes: Mapping[str, Route], away: Set[str], homed: Set[str] = frozenset()) -> None:
+        """Follow the map. `routes`: the other cells that have a model; `away`: models that they answer;
+        `homed`: models with a home, which will answer if none does now."""
         others = self._routes.keys() != routes.keys()
         self._routes = routes
         self._away = away
+        self._homed = homed
         self.look_again()
         if others:
             self.on_routes()
@@ -178,16 +183,21 @@ class CellsServing:
 
     def _send(self, number: int, sent: _Sent) -> None:
         """Send a call to a cell, or let it wait for one that has just gone; answer it if there is none."""
-        name = sent.call.model.name
-        cell = self._choose(sent)
+        call = sent.call
+        name, cell = call.model.name, self._choose(sent)
+        waited_us = self.now_us() - call.arrived_us if sent.waited else 0
         if not self._is_away(sent):
-            sent.here = self._behind.submit(sent.call, partial(self._reply, number))
+            call.arrived_us += waited_us
+            if call.timeout_us is not None:
+                call.timeout_us = max(call.timeout_us - waited_us, 1)
+            sent.here = self._behind.submit(call, partial(self._reply, number))
         elif cell is not None:
             sent.tried.append(cell)
-            flight = sent.flight = Flight(sent.call, partial(self._answered, number, cell))
+            flight = sent.flight = Flight(call, partial(self._answered, number, cell), waited_us)
             if fault := cell.send(number, flight):
                 self._reply(number, Reply(QUEUE_FULL, f"{name} is in cell {cell.name}, which {fault}"))
-        elif self._routes.get(name):
+        elif (self._routes.get(name) or name in self._homed) and len(self._waiting) < WAITING_MAX:
+            sent.waited = True
             self._waiting.add(number)
             self._loop.call_later(PATIENCE_S, self._give_up, number)
         else:
@@ -231,6 +241,7 @@ class CellsServing:
         started = sent.flight is not None and sent.flight.started
         again = len(sent.tried) < TRIES_MAX and not started and sent.call.sequence is None
         if again and (reply is None or (reply.outcome is NO_REPLICA and self._has_other(sent))):
+            sent.waited = sent.waited or reply is None
             self._send(number, sent)
             return
         if reply is None:

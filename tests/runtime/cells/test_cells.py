@@ -51,7 +51,7 @@ class Routes:
         self.routes: Mapping[str, Route] = {}
         self.away: Set[str] = frozenset()
 
-    def route(self, routes: Mapping[str, Route], away: Set[str]) -> None:
+    def route(self, routes: Mapping[str, Route], away: Set[str], homed: Set[str] = frozenset()) -> None:
         self.routes, self.away = routes, away
 
     def look_again(self) -> None:

@@ -116,6 +116,16 @@ def test_a_reply_arrives_as_it_was_given(outcome: object) -> None:
     assert got.answered_us == 1
 
 
+def test_a_wait_shortens_the_clients_own_deadline_alone() -> None:
+    call = call_of(MODEL)
+    call.timeout_us = 1000
+    asked = unpack_call(arrive(pack_call(1, call, 5, waited_us=400)), {"m": MODEL})
+    assert (asked.age_us, asked.call.timeout_us) == (5, 600)
+    asked = unpack_call(arrive(pack_call(1, call, 5, waited_us=4000)), {"m": MODEL})
+    assert asked.call.timeout_us == 1
+    assert call.timeout_us == 1000
+
+
 def test_parts_and_cancels_name_their_call() -> None:
     part = arrive(pack_part(3, [Tensor("Y", "FP32", (1,), b"1234")]))
     assert (part.kind, number_of(part)) == (FrameKind.PART, 3)

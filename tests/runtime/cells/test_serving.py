@@ -153,6 +153,42 @@ async def test_a_call_waits_for_a_cell_that_begins_again() -> None:
     assert fleet.outcomes() == [COMPLETED, COMPLETED]
 
 
+async def test_the_wait_for_a_cell_counts_for_the_clients_deadline_and_not_for_the_slo() -> None:
+    fleet = Fleet(cell := Cell("b"))
+    fleet.ask()
+    (first,) = cell.flights.values()
+    assert first.waited_us == 0
+    cell.connected = False
+    cell.answer(None, "has ended the connection")
+    (sent,) = fleet.serving._sent.values()
+    sent.call.arrived_us -= 300_000
+    sent.call.timeout_us = 1_000_000
+    cell.connected = True
+    fleet.serving.look_again()
+    (again,) = cell.flights.values()
+    assert 300_000 <= again.waited_us < 2_000_000
+    cell.connected = False
+    cell.answer(None, "has ended the connection")
+    fleet.core.models = {"here": HERE, "there": THERE}
+    fleet.core.held = True
+    fleet.serving.route({}, frozenset())
+    (call,) = fleet.core.calls
+    assert fleet.core.now_us() - call.arrived_us < 200_000
+    assert call.timeout_us is not None
+    assert call.timeout_us <= 700_000
+
+
+async def test_a_call_waits_for_a_home_that_still_loads() -> None:
+    fleet = Fleet(cell := Cell("b"))
+    fleet.serving.route({}, {"there"}, {"there"})
+    number = fleet.ask()
+    assert number
+    assert not fleet.replies
+    fleet.route(cell)
+    cell.answer(Reply(COMPLETED))
+    assert fleet.outcomes() == [COMPLETED]
+
+
 async def test_a_call_waits_no_longer_than_its_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(cell := Cell("b"))
     cell.connected = False
