@@ -28,7 +28,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from loadtests.failures.faults import CALM_S, MODEL, SLO_S, rows, scenario_parser, timeline
-from loadtests.harness.gateway import ROOT
+from loadtests.harness.gateway import ROOT, free_ports
 from loadtests.harness.processes import undisturbed
 from loadtests.stand.checked import NO_ANSWER, RIGHT, WRONG, Client
 from loadtests.stand.living import Living
@@ -48,13 +48,15 @@ SHARED_S: Final = 60.0
 
 def main() -> int:
     """Return 0 if nothing was lost that may not be lost, else 1."""
-    asked = scenario_parser(__doc__, SCENARIOS).parse_args()
+    parser = scenario_parser(__doc__, SCENARIOS)
+    parser.add_argument("--slices", type=int, default=2, help="of each gateway")
+    asked = parser.parse_args()
     os.environ["PENSTOCK_CELL_TOKEN"] = TOKEN
     return 1 if sum([play(scenario, asked) for scenario in asked.only or SCENARIOS]) else 0
 
 
 @contextmanager
-def pair() -> Iterator[tuple[Living, Living, RedisServer]]:
+def pair(slices: int) -> Iterator[tuple[Living, Living, RedisServer]]:
     """Yield two gateways and their Redis: the one that clients ask, and the one that has the model."""
     with ExitStack() as stack:
         redis = stack.enter_context(redis_server())
@@ -64,8 +66,8 @@ def pair() -> Iterator[tuple[Living, Living, RedisServer]]:
             home = folder / name
             home.mkdir()
             settings = {
-                "cells": {"name": name, "redis": redis.url, "port": 0},
-                "slices": [{"name": "s"}],
+                "cells": {"name": name, "redis": redis.url, "port": free_ports(1)[0]},
+                "slices": [{"name": f"s{number}"} for number in range(slices)],
                 "models": [{"path": str(MODEL), "slo_ms": SLO_S * 1e3}],
                 "cache": False,
                 "profiles": str(folder / "profiles"),
@@ -93,7 +95,7 @@ def _owner(gateway: Living) -> str:
 
 def play(scenario: str, asked: argparse.Namespace) -> int:
     """Play a scenario on two gateways of its own, print what became of the requests; return the faults."""
-    with pair() as (asking, owner, redis), undisturbed(None, may_go_first()):
+    with pair(asked.slices) as (asking, owner, redis), undisturbed(None, may_go_first()):
         client, at_s = asyncio.run(_experiment(scenario, asked, (asking, owner, redis)))
     return show(scenario, client, at_s)
 
