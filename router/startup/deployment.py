@@ -231,6 +231,8 @@ class GatewayServer:
         """Count the memory of all edges in one account."""
         account = self.rest.account
         account.count("calls", self.gateway.held_bytes)
+        if self.cells is not None:
+            account.count("passed", self.cells.serving.held_bytes)
         account.count("bulk", lambda: self._bulk.held_bytes)
         self.rpc.count(account)
         self._bulk.use(account)

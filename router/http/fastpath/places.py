@@ -17,7 +17,7 @@ SCANNED: Final = 64
 """How many are found in one look."""
 
 RESERVED_PATHS: Final = re.compile(
-    rb"/(livez|readyz|healthz|v2/health/\w+|v2/models/[^/?]+(/versions/[^/?]+)?/ready|v2/status"
+    rb"/(livez|readyz|healthz|v2/health/\w+|v2/models/[^/?]+(/versions/[^/?]+)?/ready|v2/(status|cells)"
     rb"|v2/(placement|repository|slices)(/[^?]*)?)(\?.*)?\Z"
 )
 """What a connection of the reserve may ask for: probes, status, and what operators change."""

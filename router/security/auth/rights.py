@@ -36,6 +36,7 @@ _PLACES: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
         **{("GET", path): ANYBODY for path in ("/livez", "/healthz", "/readyz")},
         **{("GET", path): CLIENTS for path in ("/v2", "/v2/", "/v2/models", "/docs", "/openapi.json")},
         **{("GET", path): WATCHERS for path in ("/v2/models/stats", "/v2/status", "/v2/placement")},
+        ("GET", "/v2/cells"): WATCHERS,
         **{("GET", f"/v2/{kind}sharedmemory/status"): CLIENTS for kind in ("system", "cuda")},
         **{("POST", f"/v2/{kind}sharedmemory/unregister"): CALLERS for kind in ("system", "cuda")},
         ("POST", "/v2/repository/index"): WATCHERS,

@@ -50,7 +50,7 @@ class _Sent:
     """A call for another cell. `tried`: the cells that it was sent to, the last of them now. `here`: its id
     in this cell, if that has the model by now."""
 
-    __slots__ = ("call", "deliver", "flight", "here", "tried", "waited")
+    __slots__ = ("call", "deliver", "flight", "here", "size", "tried", "waited")
 
     def __init__(self, call: Call, deliver: Deliver) -> None:
         self.call = call
@@ -58,6 +58,7 @@ class _Sent:
         self.tried: list[OtherCell] = []
         self.flight: Flight | None = None
         self.here = 0
+        self.size = sum([len(each.data) for each in call.inputs])
         self.waited = False  # for a cell: the SLO counts from when it is sent, as in a queue before a port
 
 
@@ -78,6 +79,7 @@ class CellsServing:
         self._homed: Set[str] = frozenset()
         self._routes: Mapping[str, Route] = {}
         self._sent: dict[int, _Sent] = {}
+        self._held = 0  # bytes of their inputs
         self._waiting: set[int] = set()  # of these, those that no cell has
         self._loop = asyncio.get_running_loop()
         self._count = FIRST_ID
@@ -132,6 +134,10 @@ class CellsServing:
         """Accepted calls without a reply, here and in other cells."""
         return self._behind.open_requests + len(self._sent)
 
+    def held_bytes(self) -> int:
+        """Return the bytes of the tensors of calls that other cells answer."""
+        return self._held
+
     def refused(self, model: str, outcome: Outcome, tenant: str = DEFAULT_TENANT) -> None:
         """Pass a refused request on to the serving behind."""
         self._behind.refused(model, outcome, tenant)
@@ -164,6 +170,7 @@ class CellsServing:
         self._count += 1
         number, sent = self._count, _Sent(call, deliver)
         self._sent[number] = sent
+        self._held += sent.size
         self._send(number, sent)
         return number if number in self._sent else 0
 
@@ -172,7 +179,7 @@ class CellsServing:
         if request_id <= FIRST_ID:
             self._behind.cancel(request_id)
             return
-        sent = self._sent.pop(request_id, None)
+        sent = self._take(request_id)
         self._waiting.discard(request_id)
         if sent is not None and sent.here:
             self._behind.cancel(sent.here)
@@ -257,11 +264,18 @@ class CellsServing:
         key = (cell, outcome.kind.value)
         self.passed[key] = self.passed.get(key, 0) + 1
 
+    def _take(self, number: int) -> _Sent | None:
+        """Forget a call, and return it; None if it is forgotten already."""
+        sent = self._sent.pop(number, None)
+        if sent is not None:
+            self._held -= sent.size
+        return sent
+
     def _is_away(self, sent: _Sent) -> bool:
         return sent.call.model.name in self._away
 
     def _reply(self, number: int, reply: Reply) -> None:
-        sent = self._sent.pop(number, None)
+        sent = self._take(number)
         if sent is None:
             return  # its client has left
         call = sent.call

@@ -88,9 +88,11 @@ async def test_a_call_of_another_cells_model_goes_there() -> None:
     number = fleet.ask()
     assert number in cell.flights
     assert fleet.serving.open_requests == 1
+    assert fleet.serving.held_bytes() == 16
     cell.answer(Reply(COMPLETED))
     assert fleet.outcomes() == [COMPLETED]
     assert fleet.serving.open_requests == 0
+    assert fleet.serving.held_bytes() == 0
     assert fleet.serving.passed == {("b", "completed"): 1}
     assert not fleet.core.calls
 
@@ -253,7 +255,8 @@ async def test_a_client_that_leaves_is_forgotten_wherever_its_call_is() -> None:
     fleet.serving.route({}, frozenset())
     fleet.serving.cancel(own)
     assert fleet.core.cancelled == [1]
-    assert not fleet.replies or fleet.outcomes() == []
+    assert not fleet.replies
+    assert fleet.serving.held_bytes() == 0
     assert fleet.serving.open_requests == 0
 
 
