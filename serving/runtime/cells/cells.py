@@ -209,7 +209,10 @@ class Cells:
         if not seen.leads:
             self._leader.rest()
             return
-        homes = self._leader.decide(self.reports, self.homes, now_us(), mapped=bool(seen.map))
+        # Beside the event loop: it takes 0.1 s for 3,000 models.
+        homes = await asyncio.to_thread(
+            self._leader.decide, self.reports, self.homes, now_us(), mapped=bool(seen.map)
+        )
         names = sorted(each.name for each in self.reports)
         if homes is not None and (_differ(homes, self.homes) or seen.map.get("cells") != names):
             latest = max([self.version, *(seen.cells[each.name]["version"] for each in self.reports)])
