@@ -166,14 +166,15 @@ async def test_a_connection_that_ends_leaves_no_call_without_a_word() -> None:
 async def test_a_cell_that_is_no_longer_called_leaves_no_call_without_a_word() -> None:
     core = Core([MODEL])
     core.held = True
-    async with pair(core) as made:
-        await until(lambda: made.caller.connected)
-        asked = made.ask()
-        await until(lambda: core.calls)
-        for task in asyncio.all_tasks():
-            if "CellCaller.run" in repr(task.get_coro()):
-                task.cancel()
-        assert await asyncio.wait_for(asked, WAIT_S) == (None, "is gone")
+    door = CellDoor(SPEC, core)
+    caller = CellCaller("b", Gateway("127.0.0.1", await door.start(None)), "a", SPEC.token)
+    task = asyncio.create_task(caller.run())
+    await until(lambda: caller.connected)
+    asked = Pair(core, door, caller).ask()
+    await until(lambda: core.calls)
+    task.cancel()
+    assert await asyncio.wait_for(asked, WAIT_S) == (None, "is gone")
+    await door.close()
 
 
 async def test_another_token_is_turned_away() -> None:
