@@ -28,7 +28,7 @@ from urllib.request import urlopen
 import numpy as np
 
 from loadtests.failures.faults import CALM_S, MODEL, SLO_S, rows, scenario_parser, timeline
-from loadtests.harness.gateway import ROOT, free_ports
+from loadtests.harness.gateway import free_ports
 from loadtests.harness.processes import undisturbed
 from loadtests.stand.checked import NO_ANSWER, RIGHT, WRONG, Client
 from loadtests.stand.living import Living
@@ -117,10 +117,7 @@ async def _experiment(
 
 async def _strike(scenario: str, owner: Living, redis: RedisServer) -> None:
     if scenario == UPGRADE:
-        command = [sys.executable, "-m", "router.cli", "upgrade", "--config", str(owner.config)]
-        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL)
-        if await process.wait():
-            raise RuntimeError(owner.output)
+        await owner.upgrade()
     elif scenario == END:
         await asyncio.to_thread(owner.stop)
     elif scenario in (KILLED, AGAIN):

@@ -25,7 +25,6 @@ from typing import Final
 import numpy as np
 
 from loadtests.failures.faults import CALM_S, MODEL, SLO_S, rows, scenario_parser, timeline
-from loadtests.harness.gateway import ROOT
 from loadtests.harness.processes import undisturbed
 from loadtests.stand.checked import NO_ANSWER, RIGHT, WRONG, Client
 from loadtests.stand.living import Living
@@ -74,10 +73,7 @@ async def _experiment(
     await asyncio.sleep(CALM_S)
     at_s = time.monotonic()
     if scenario == UPGRADE:
-        command = [sys.executable, "-m", "router.cli", "upgrade", "--config", str(living.config)]
-        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL)
-        if await process.wait():
-            raise RuntimeError(living.output)
+        await living.upgrade()
     else:
         await asyncio.to_thread(living.kill)
         await asyncio.to_thread(living.start)

@@ -1,5 +1,6 @@
 """A gateway that is changed while it serves, and killed."""
 
+import asyncio
 import contextlib
 import json
 import os
@@ -76,6 +77,13 @@ class Living:
         process = self._running()
         process.kill()
         process.wait()
+
+    async def upgrade(self) -> None:
+        """Replace it by `penstock upgrade`; RuntimeError, with what it printed, where that fails."""
+        command = [sys.executable, "-m", "router.cli", "upgrade", "--config", str(self.config)]
+        process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=asyncio.subprocess.DEVNULL)
+        if await process.wait():
+            raise RuntimeError(self.output)
 
     def stop(self) -> None:
         """End it in order, where one runs."""

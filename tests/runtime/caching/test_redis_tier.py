@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
 
@@ -25,19 +24,6 @@ from tests.runtime.redis_tiers import (
 )
 
 pytestmark = [pytest.mark.live, pytest.mark.slow, pytest.mark.usefixtures("patient_tier")]
-
-
-@pytest.fixture(scope="module")
-def one_server() -> Iterator[RedisServer]:
-    with redis_server() as started:
-        yield started
-
-
-@pytest.fixture
-def server(one_server: RedisServer) -> RedisServer:
-    """Empty. Tests that stop or kill have one of their own."""
-    one_server.client().flushall()
-    return one_server
 
 
 def names(server: RedisServer) -> set[bytes]:
