@@ -9,7 +9,7 @@ Symphony (Chen et al., 2023) also gives each model to one scheduler.
 for models that lack one, then relieves cells that are too full, and at last evens cells out, if it may.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from math import ceil, inf
 from typing import Final
@@ -54,16 +54,6 @@ def assign(cells: Sequence[Cell], demands: Mapping[str, float], before: Homes, *
     return board.homes()
 
 
-def spread(demands: Mapping[str, float], cells: Sequence[Cell], homes: Homes) -> dict[str, float]:
-    """Return each cell's work as a share of its slices."""
-    load = dict.fromkeys((each.name for each in cells), 0.0)
-    for model, parts in homes.items():
-        for name, part in _split(demands.get(model, 0.0), parts).items():
-            if name in load:
-                load[name] += part
-    return {each.name: load[each.name] / each.slices if each.slices else 0.0 for each in cells}
-
-
 def moves(before: Homes, after: Homes) -> list[tuple[str, str]]:
     """Return the loads that come of other homes, as models and cells."""
     return [
@@ -71,8 +61,7 @@ def moves(before: Homes, after: Homes) -> list[tuple[str, str]]:
     ]
 
 
-def _split(demand: float, parts: Iterable[str] | Mapping[str, float]) -> dict[str, float]:
-    names = [*parts]
+def _split(demand: float, names: Sequence[str]) -> dict[str, float]:
     return dict.fromkeys(names, demand / len(names)) if names else {}
 
 

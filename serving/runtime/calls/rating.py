@@ -71,8 +71,9 @@ def sentence_of(call: Call, rate: TenantRate, refusal: Refusal) -> str:
     if refusal.kind == CONCURRENT:
         return f"{who} has its limit of {rate.concurrent} requests open (rate.concurrent)"
     if refusal.kind == ROWS:
-        return f"{who} sends more than {spec.rows_per_s:g} rows a second (rate.rows_per_s)"
-    return f"{who} sends more than {spec.requests_per_s:g} requests a second (rate.requests_per_s)"
+        return f"{who} sends more than {spec.rows_per_s * rate.share:g} rows a second (rate.rows_per_s)"
+    per_s = spec.requests_per_s * rate.share
+    return f"{who} sends more than {per_s:g} requests a second (rate.requests_per_s)"
 
 
 def limit_lines(rate: TenantRate, now_us: int, refusal: Refusal | None) -> str:

@@ -16,7 +16,7 @@ from serving.runtime.cells.messages import (
 )
 from serving.runtime.nodes.notes import Ping, Pong, pack_note, unpack_note
 from serving.values.specs import DEFAULT_TENANT
-from serving.values.tensor import Buffer, Tensor
+from serving.values.tensor import Tensor
 from serving.values.vocabulary import NO_REPLICA
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError
 
@@ -43,7 +43,7 @@ class Answering(CellConnection):
         elif frame.kind is FrameKind.NOTE:
             note = unpack_note(frame)
             if isinstance(note, Ping):
-                self._write((pack_note(Pong(note.number, self._serving.now_us())),))
+                self.write((pack_note(Pong(note.number, self._serving.now_us())),))
         else:
             raise ProtocolError(f"sends {frame.kind.name} where a call was due")
 
@@ -81,12 +81,8 @@ class Answering(CellConnection):
 
     def _give(self, number: int, outputs: Sequence[Tensor]) -> None:
         if number in self.under_way:
-            self._write(pack_part(number, outputs))
+            self.write(pack_part(number, outputs))
 
     def _answer(self, number: int, began_us: int, reply: Reply) -> None:
         self.under_way.pop(number, None)
-        self._write(pack_reply(number, reply, self._serving.now_us() - began_us))
-
-    def _write(self, buffers: Sequence[Buffer]) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.writelines(buffers)
+        self.write(pack_reply(number, reply, self._serving.now_us() - began_us))

@@ -14,7 +14,7 @@ from serving.runtime.nodes.dialing import CALL_S, Gateway
 from serving.runtime.nodes.greeting import NotAdmittedError, call_at
 from serving.runtime.nodes.notes import CELL, Ping, Pong, pack_note, unpack_note
 from serving.runtime.nodes.stream import READ_BYTES, NoteStream, tune
-from serving.values.tensor import Buffer, Tensor
+from serving.values.tensor import Tensor
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError
 
 logger = logging.getLogger(__name__)
@@ -65,11 +65,6 @@ class CellCaller:
     def connected(self) -> bool:
         """Whether calls can be sent."""
         return self._there is not None
-
-    @property
-    def open(self) -> int:
-        """The calls under way."""
-        return 0 if self._there is None else len(self._there.flights)
 
     def send(self, number: int, flight: Flight) -> str:
         """Send a call; return why that cannot be, "" if it is sent."""
@@ -152,7 +147,7 @@ class CellCaller:
             there.abort("is gone")
 
     def _lost(self, flights: Sequence[Flight], reason: str) -> None:
-        self._there, self.reason = None, self.reason or reason
+        self._there = None
         for flight in flights:
             flight.answered(None, reason)
 
@@ -168,11 +163,6 @@ class _Calls(CellConnection):
         self.ponged = 0  # the number of the latest answer to a ping
         self.ponged_us = 0
         self._lost = lost
-
-    def write(self, buffers: Sequence[Buffer]) -> None:
-        """Send a frame."""
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.writelines(buffers)
 
     def ping(self, number: int) -> int:
         """Ask whether the cell is there; return when."""
@@ -196,10 +186,10 @@ class _Calls(CellConnection):
             raise ProtocolError(f"sends {frame.kind.name} where a reply was due")
 
     def _answer(self, frame: Frame) -> None:
+        reply, took_us = unpack_reply(frame)  # first: a call with a broken reply is lost with its connection
         flight = self.flights.pop(number_of(frame), None)
         if flight is None:
             return  # its client has left
-        reply, took_us = unpack_reply(frame)
         now = now_us()
         way_us = max(now - flight.sent_us - took_us, 0)
         if reply.answered_us:

@@ -25,6 +25,8 @@ BEAT_S: Final = 0.5
 """Between two meetings."""
 JOIN_S: Final = 6.0
 """How long a gateway that starts waits for a map with its cell; a new leader takes 2 s of it to look."""
+UNMET: Final = (OSError, KeyError, TypeError, ValueError)
+"""What a meeting may raise: Redis is not there, or holds what no gateway of this release has written."""
 TWINS_MAX: Final = 10
 """Meetings in a row at which another gateway spoke for this cell; an upgrade has fewer."""
 
@@ -116,7 +118,7 @@ class Cells:
                     try:
                         await self._meet(own, silent)
                         self._say_fault("")
-                    except OSError as error:
+                    except UNMET as error:
                         self._say_redis(error)
                     if self._own is None:
                         silent = silent and bool(self.fault)
@@ -139,7 +141,7 @@ class Cells:
         own = self.look()
         try:
             await self._meet(own)
-        except OSError as error:
+        except UNMET as error:
             self._leader.rest()  # a Redis that begins again has forgotten the cells
             self._say_redis(error)
         else:
@@ -189,8 +191,10 @@ class Cells:
         able = frozenset[str]().union(*(each.file - each.unfit for each in others))
         return here is not None and bool((here.ready & able) - elsewhere)
 
-    def _say_redis(self, error: OSError) -> None:
-        self._say_fault(f"cannot meet the other cells: Redis at {self.spec.redis.place}: {error}")
+    def _say_redis(self, error: Exception) -> None:
+        place = self.spec.redis.place
+        why = str(error) if isinstance(error, OSError) else f"holds what no cell has written ({error!r})"
+        self._say_fault(f"cannot meet the other cells: Redis at {place}: {why}")
 
     def _say_fault(self, fault: str) -> None:
         if fault and fault != self.fault:
@@ -227,14 +231,15 @@ class Cells:
         reports, where = [], {}
         for name, record in records.items():
             try:
-                reports.append(_report(name, record))
-                where[name] = Addresses(*record["at"])
+                report, at = _report(name, record), Addresses(*record["at"])
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 if name not in self._unheard:
                     logger.warning("cell %s says what this release does not understand: %r", name, error)
                 self._unheard.add(name)
-        self.reports = [each for each in reports if each.name in where]
-        self._where = where
+            else:
+                reports.append(report)
+                where[name] = at
+        self.reports, self._where = reports, where
 
     def _look_for_twin(self, before: Mapping[str, Any]) -> None:
         other = before.get("who", self._who) != self._who and bool(self._said)

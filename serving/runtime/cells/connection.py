@@ -1,10 +1,12 @@
 """A connection between two gateways once both are known: frames in, frames out."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import cast
 
 from serving.runtime.nodes.notes import Admitted
 from serving.runtime.nodes.stream import NoteStream
+from serving.values.tensor import Buffer
 from serving.worker.frames.wire import Frame, FrameBuffer, ProtocolError
 
 
@@ -24,6 +26,11 @@ class CellConnection(asyncio.BufferedProtocol):
     def lost(self, reason: str) -> None:
         """Note that the connection has ended."""
         raise NotImplementedError
+
+    def write(self, buffers: Sequence[Buffer]) -> None:
+        """Send a frame. After the end it does nothing."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.writelines(buffers)
 
     def abort(self, reason: str) -> None:
         """End the connection at once."""

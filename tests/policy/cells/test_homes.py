@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.cells.homes import FULL, GAP, LEAST, Cell, Homes, assign, moves, spread
+from serving.policy.cells.homes import FULL, GAP, LEAST, Cell, Homes, assign, moves
 
 CELLS = st.lists(st.integers(1, 64), min_size=1, max_size=6).map(
     lambda sizes: [Cell(f"c{number}", size) for number, size in enumerate(sizes)]
@@ -12,6 +12,15 @@ CELLS = st.lists(st.integers(1, 64), min_size=1, max_size=6).map(
 DEMANDS = st.dictionaries(
     st.sampled_from([f"m{number}" for number in range(20)]), st.floats(0, 40), max_size=20
 )
+
+
+def spread(demands: dict[str, float], cells: list[Cell], homes: Homes) -> dict[str, float]:
+    """Each cell's work as a share of its slices."""
+    load = dict.fromkeys((each.name for each in cells), 0.0)
+    for model, parts in homes.items():
+        for name in parts:
+            load[name] += demands[model] / len(parts)
+    return {each.name: load[each.name] / each.slices for each in cells}
 
 
 def whole(homes: Homes) -> dict[str, float]:

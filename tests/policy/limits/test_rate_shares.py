@@ -4,10 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serving.policy.limits.rate_limits import UNIT, RateLimits, TokenBucket
+from serving.policy.limits.rate_limits import KINDS, UNIT, RateLimits, Refusal, TokenBucket
 from serving.policy.limits.rate_shares import SPARE, rate_shares
+from serving.ports import Call
+from serving.runtime.calls.rating import sentence_of
 from serving.values.objectives import RateSpec
 from serving.values.specs import TenantSpec
+from tests.builders import served
 
 SENT = st.dictionaries(
     st.sampled_from("abcd"),
@@ -86,3 +89,16 @@ def test_an_edit_of_the_limits_keeps_the_share() -> None:
     requests = found.by_tenant["t"].requests
     assert requests is not None
     assert requests.quota == 500
+
+
+def test_a_refusal_states_the_share_that_is_enforced() -> None:
+    found = limits(RateSpec(20.0, 8.0, concurrent=4))
+    found.divide({"t": 0.5})
+    rate, call = found.by_tenant["t"], Call(served(), (), 1)
+    call.tenant = "t"
+    said = [sentence_of(call, rate, Refusal(kind, 1)) for kind in KINDS]
+    assert said == [
+        "tenant t sends more than 10 requests a second (rate.requests_per_s)",
+        "tenant t sends more than 4 rows a second (rate.rows_per_s)",
+        "tenant t has its limit of 2 requests open (rate.concurrent)",
+    ]

@@ -2,11 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Mapping, Set
 
 import pytest
 
-from loadtests.stand.redis_server import RedisServer, redis_server
+from loadtests.stand.redis_server import RedisServer
 from serving.cache.spec import RedisSpec
 from serving.policy.cells import leading
 from serving.policy.cells.leading import CellReport
@@ -21,18 +21,6 @@ pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 MODELS = ("m", "n", "o", "p")
 WAIT_S = 20
-
-
-@pytest.fixture(scope="module")
-def one_server() -> Iterator[RedisServer]:
-    with redis_server() as started:
-        yield started
-
-
-@pytest.fixture
-def server(one_server: RedisServer) -> RedisServer:
-    one_server.client().flushall()
-    return one_server
 
 
 @pytest.fixture(autouse=True)
@@ -268,6 +256,17 @@ async def test_a_cell_of_another_release_is_not_heard(
     assert [each.name for each in a.cells.reports] == ["a"]
     assert served(a) == sorted(MODELS)
     await other.close()
+
+
+async def test_what_no_gateway_wrote_ends_no_meetings(join: Join, server: RedisServer) -> None:
+    a = await join("a").start()
+    server.client().set("penstock:cells:map", b"{no map")
+    await until(lambda: a.cells.fault)
+    assert served(a) == sorted(MODELS)
+    server.client().set("penstock:cells:map", b'{"map": "other"}')
+    await until(lambda: "holds what no cell has written (KeyError('version'))" in a.cells.fault)
+    server.client().delete("penstock:cells:map")
+    await until(lambda: not a.cells.fault)
 
 
 async def test_all_hear_what_tenants_send_to_each(join: Join) -> None:
