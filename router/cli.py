@@ -403,6 +403,22 @@ def _node(asked: NodeOptions) -> int:
 app.command("node", cls=Verb)(command(NodeOptions, _node))
 
 
+@app.command("up", cls=Verb)
+def up(
+    config: ConfigOption = Path("penstock.yaml"),
+    ray: Annotated[
+        bool, typer.Option("--ray", help="Have Ray keep the nodes, in a cluster on this machine.")
+    ] = False,
+) -> None:
+    """Try a file with nodes on this machine alone: start the gateway, and each of its nodes.
+
+    Ctrl-C ends all of it. Exit code 1: the file cannot be tried so.
+    """
+    from router.startup.up import up as serve_all
+
+    raise typer.Exit(serve_all(config, ray))
+
+
 def _key_new(asked: KeyOptions) -> int:
     """Make a key and print it, once: the keys file has its hash only. A gateway that runs takes it at once.
 

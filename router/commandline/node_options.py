@@ -48,6 +48,23 @@ class NodeOptions:
     ray_gpus: Annotated[
         float, typer.Option(help="What each agent takes of its node's GPUs; it sees these alone.", min=0.0)
     ] = 0.0
+    as_needed: Annotated[
+        bool,
+        typer.Option(
+            "--as-needed",
+            help="With --ray: only the agents that the gateway needs. Ray's autoscaler brings their machines. "
+            "--name NAME: of NAME-1, NAME-2 and so on.",
+        ),
+    ] = False
+    idle_s: Annotated[
+        float, typer.Option(help="With --as-needed: seconds before an agent ends without need.", min=0.0)
+    ] = 60.0
+    stay: Annotated[
+        bool,
+        typer.Option(
+            "--stay", help="With --ray: SIGTERM leaves the agents as they are, for the next such command."
+        ),
+    ] = False
     follow: Annotated[bool, typer.Option("--follow", hidden=True)] = False
     tls: Annotated[
         bool, typer.Option("--tls", help="The gateway's ports are encrypted; --ca implies it.")

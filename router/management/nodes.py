@@ -25,7 +25,9 @@ class NodeBoard:
             far = FarWorkers(fleet, fleet, fleet.model_log, settings.nodes.ship)
             fleet.workers.far = far
             self._host = settings.nodes.host
+            fleet.control.scaling.nodes = far.sessions
             self._door = Door(settings.nodes, far, settings.workers, fleet.model_log, version("penstock"))
+            self._door.needed = self._needed
 
     async def start(self) -> str:
         """Open the door, and return its address, "" if there is none. Raises OSError if it cannot listen."""
@@ -44,15 +46,27 @@ class NodeBoard:
         """Return whether each node is there."""
         return {} if self._door is None else {each.name: not each.lost for each in self._door.describe()}
 
+    def needed(self) -> dict[str, bool]:
+        """Return whether the present load needs each node."""
+        needed = self._needed()
+        return {name: name in needed for name in self.present()}
+
     def describe(self) -> list[NodeBody]:
         """Return what the status says of them."""
-        return [] if self._door is None else [self._body(each) for each in self._door.describe()]
+        needed = self.needed()
+        known = [] if self._door is None else self._door.describe()
+        return [self._body(each, needed[each.name]) for each in known]
 
-    def _body(self, node: NodeStatus) -> NodeBody:
+    def _needed(self) -> frozenset[str]:
+        control = self._fleet.control
+        return control.scaling.needed_nodes(control.expected)
+
+    def _body(self, node: NodeStatus, needed: bool) -> NodeBody:
         slices = sorted(name for name, spec in self._fleet.specs.items() if spec.node == node.name)
         return {
             "name": node.name,
-            "state": "lost" if node.lost else "joined",
+            "state": "joined" if not node.lost else "lost" if needed else "absent",
+            "needed": needed,
             "reason": node.lost,
             "address": node.address,
             "kind": node.kind,

@@ -486,6 +486,7 @@ class GatewayServer:
             rates={name: rate.refused for name, rate in self._rates.by_tenant.items()},
             tls=self.tls.present() if self.tls is not None else None,
             nodes=self.nodes.present(),
+            needed=self.nodes.needed(),
             cells=None if self.cells is None else self.cells.present(),
             rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},
             isolation={name: (each.died, bool(each.processes)) for name, each in isolation.items()},

@@ -131,12 +131,14 @@ class GpuStatus(TypedDict):
 
 
 class NodeBody(TypedDict):
-    """A node: another machine with slices. `state`: "joined" or "lost"; `reason`: why it is not there.
+    """A node: another machine with slices. `state`: "joined", "lost", or "absent" if it is not there, and not
+    `needed`: the present load takes no slice of it. `reason`: why it is not there.
     `joined_s`: for how long it has been there. `trip_us`: the shortest way there and back of late. `slices`:
     those on it that were ever wanted."""
 
     name: str
     state: str
+    needed: bool
     reason: str
     address: str
     kind: str

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from router.observing.status.document import NodeBody
 
-_COLOURS: Final = {"joined": "green", "lost": "red"}
+_COLOURS: Final = {"joined": "green", "lost": "red", "absent": "dim"}
 
 
 def nodes_table(nodes: Sequence[NodeBody]) -> Table:
@@ -18,7 +18,8 @@ def nodes_table(nodes: Sequence[NodeBody]) -> Table:
     table.add_column("trip ms", justify="right", no_wrap=True)
     table.add_column("state")
     for node in nodes:
-        told = ", ".join(filter(None, (node["state"], node["reason"])))
+        use = "" if node["needed"] else "not needed"
+        told = ", ".join(filter(None, (node["state"], node["reason"], use)))
         devices = ", ".join([f"{node['cores']} cores of {node['kind']}", *node["gpus"]])
         table.add_row(
             escape(node["name"]),

@@ -1,7 +1,8 @@
 """`nodes:` as a NodesSpec, and the slices that are on nodes: of machines that this one cannot look at."""
 
 import os
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -88,31 +89,49 @@ def far_slices(
     findings: Findings, sections: Sequence[SliceSection | None], prices: Prices
 ) -> dict[int, list[SliceSpec]]:
     """Return the slices on nodes, by the index of their entry. Cores are dealt from those of each node."""
-    taken: dict[str, set[int]] = {}
+    taken = defaultdict[str, set[int]](set)
     for section in sections:
-        if section is not None and section.node is not None and isinstance(section.cores, tuple):
-            taken.setdefault(section.node, set()).update(section.cores)
+        if section is not None and isinstance(section.cores, tuple):
+            for node in node_names(section):
+                taken[node].update(section.cores)
     return {
-        index: _entry(findings, ("slices", index), section, prices, taken.setdefault(section.node, set()))
+        index: _entry(findings, ("slices", index), section, prices, taken)
         for index, section in enumerate(sections)
         if section is not None and section.node is not None
     }
 
 
+def node_names(section: SliceSection) -> tuple[str, ...]:
+    """Return the nodes of an entry: several are numbered from 1."""
+    if section.node is None:
+        return ()
+    if section.node_count is None:
+        return (section.node,)
+    return tuple(f"{section.node}-{number}" for number in range(1, section.node_count + 1))
+
+
+def on_nodes(count: int | None, node_count: int | None) -> int | None:
+    """Return the `count` of an entry over all of its nodes; None if its one slice has no number."""
+    return count if node_count is None else (count or 1) * node_count
+
+
 def _entry(
-    findings: Findings, loc: Loc, section: SliceSection, prices: Prices, taken: set[int]
+    findings: Findings, loc: Loc, section: SliceSection, prices: Prices, taken: Mapping[str, set[int]]
 ) -> list[SliceSpec]:
     spec = _on_gpu(findings, loc, section, prices) if section.device else _on_cores(section)
     if spec is None:
         return []
-    count = (section.count or 1) * section.processes
-    named = count == 1 and section.count is None
-    names = [section.name] if named else [f"{section.name}-{n}" for n in range(1, count + 1)]
+    each_node = (section.count or 1) * section.processes
+    nodes = [node for node in node_names(section) for _ in range(each_node)]
+    named = len(nodes) == 1 and on_nodes(section.count, section.node_count) is None
+    names = [section.name] if named else [f"{section.name}-{n}" for n in range(1, len(nodes) + 1)]
     found: list[SliceSpec] = []
-    for number, name in enumerate(names):
-        cores = section.cores if isinstance(section.cores, tuple) else _deal(section.cores or 0, taken)
-        instance = f"{section.node}/{section.name} {number // section.processes}"
-        each = replace(spec, name=name, cores=cores, instance=instance if section.processes > 1 else "")
+    for number, (name, node) in enumerate(zip(names, nodes, strict=True)):
+        cores = section.cores if isinstance(section.cores, tuple) else _deal(section.cores or 0, taken[node])
+        instance = f"{node}/{section.name} {number // section.processes}" if section.processes > 1 else ""
+        each = replace(spec, name=name, cores=cores, instance=instance)
+        device = f"{node}/{spec.device}" if spec.rehearsed else spec.device
+        each = replace(each, device=device, node="" if spec.rehearsed else node)
         if not section.device and section.price is None:
             price = slice_price(prices, len(cores) or section.threads, spot=section.spot, kind=section.kind)
             each = replace(each, price=price)
@@ -131,9 +150,7 @@ def _on_cores(section: SliceSection) -> SliceSpec:
     spec = SliceSpec("", (), section.threads, price=section.price or 0.0, spot=section.spot)
     memory_bytes = round((section.memory_mb or 0) * (1 << 20))
     own = section.kind in (None, machine_kind())
-    return replace(
-        spec, memory_bytes=memory_bytes, kind="" if own else section.kind or "", node=section.node or ""
-    )
+    return replace(spec, memory_bytes=memory_bytes, kind="" if own else section.kind or "")
 
 
 def _on_gpu(findings: Findings, loc: Loc, section: SliceSection, prices: Prices) -> SliceSpec | None:
@@ -155,5 +172,5 @@ def _on_gpu(findings: Findings, loc: Loc, section: SliceSection, prices: Prices)
     spec = replace(_on_cores(section), device=device, kind=section.kind, price=price)
     spec = replace(spec, part=share.with_processes(section.processes))
     if findings.rehearse:
-        return replace(spec, device=f"{section.node}/{device}", node="", rehearsed=True)
+        return replace(spec, rehearsed=True)
     return spec

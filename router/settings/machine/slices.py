@@ -15,7 +15,7 @@ from router.settings.machine.gpus import (
     sliced_devices,
 )
 from router.settings.machine.interpreters import read_interpreter
-from router.settings.machine.nodes import far_slices
+from router.settings.machine.nodes import far_slices, on_nodes
 from router.settings.machine.prices import Prices, machine_kind, share_price, slice_price
 from router.settings.machine.rehearsal import check_layouts
 from router.settings.values.findings import Findings
@@ -199,6 +199,9 @@ def _check_keys(findings: Findings, loc: Loc, section: SliceSection) -> None:
     if section.kind is not None and section.node is None:
         message = "`kind` is of a node's device, and the entry names no node; expected `node:` beside it"
         findings.add((*loc, "kind"), message, at_key=True)
+    if section.node_count is not None and section.node is None:
+        message = "the entry names no node to count; expected `node:` beside `node_count`"
+        findings.add((*loc, "node_count"), message, at_key=True)
 
 
 def _names(name: str, count: int | None) -> tuple[str, ...]:
@@ -218,18 +221,23 @@ def slice_entries(findings: Findings) -> Mapping[str, tuple[str, ...]]:
         name = entry.get("name") if isinstance(entry, dict) else None
         if not isinstance(name, str):
             return {}
-        count, processes, device = entry.get("count"), entry.get("processes"), entry.get("device")
+        processes, device = entry.get("processes"), entry.get("device")
+        count, nodes = _stated(entry.get("count")), _stated(entry.get("node_count"))
         found.setdefault(
             name,
             _entry_names(
                 findings,
                 name,
                 device if isinstance(device, str) else None,
-                count if type(count) is int and 1 <= count <= SLICE_COUNT_MAX else None,
+                on_nodes(count, nodes),
                 processes if type(processes) is int and 1 <= processes <= PROCESS_COUNT_MAX else 1,
             ),
         )
     return found
+
+
+def _stated(count: object) -> int | None:
+    return count if type(count) is int and 1 <= count <= SLICE_COUNT_MAX else None
 
 
 def named_slices(entries: Mapping[str, tuple[str, ...]], names: Sequence[str]) -> tuple[str, ...]:
@@ -245,7 +253,8 @@ def _check_names(findings: Findings, sections: Sequence[SliceSection | None]) ->
     for index, section in enumerate(sections):
         if section is None:
             continue
-        names = _entry_names(findings, section.name, section.device, section.count, section.processes)
+        count = on_nodes(section.count, section.node_count)
+        names = _entry_names(findings, section.name, section.device, count, section.processes)
         own = {section.name, *names}
         if twice := sorted(own & seen):
             findings.add(("slices", index, "name"), f"{shown(twice[0])} is used twice; name each slice once")

@@ -112,6 +112,7 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "memory_mb": "MB for models; they are loaded when asked for, as many as fit.",
         "python": "The program of another Python for the worker; it needs numpy and orjson.",
         "node": "The machine that has the slice, by the name with which it joins.",
+        "node_count": "So many machines, NODE-1, NODE-2 and so on, with `count` slices each.",
         "kind": "The kind of a node's device; this machine's CPU without it.",
         "price": "What an hour of the slice costs, in any currency.",
         "spot": "Whether the provider may take the slice away at any time.",

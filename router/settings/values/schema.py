@@ -273,8 +273,7 @@ class CacheSection(Section):
 
 
 class SliceSection(Section):
-    """An entry of `slices:`; without `price`, the price of `prices:` applies. `device`, `share`: of a GPU;
-    `kind`: of a node's device."""
+    """An entry of `slices:`. `device`, `share`: of a GPU; `kind`, `node_count`: of nodes."""
 
     name: Name
     device: DeviceText | None = None
@@ -286,6 +285,7 @@ class SliceSection(Section):
     memory_mb: Megabytes | None = None
     python: Text | None = None
     node: Name | None = None
+    node_count: Annotated[int, Field(ge=1, le=SLICE_COUNT_MAX)] | None = None
     kind: Name | None = None
     price: Price | None = None
     spot: bool = False

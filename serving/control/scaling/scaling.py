@@ -7,7 +7,7 @@ kept that a crash or another change could outdate: a lost slice is one that no m
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from serving.control.commands import Cold, Command, Expect, FindCapacity, Look, SolveScaling
@@ -19,6 +19,7 @@ from serving.control.scaling.scaling_status import ScalingStatus
 from serving.control.scaling.scaling_views import (
     ModelTopology,
     bounds,
+    called,
     claim,
     claimant,
     handed,
@@ -63,6 +64,8 @@ class Scaling:
         self._create = rules.create
         self.due_us = NEVER_US
         self.cordon = Cordon()
+        self.nodes: Collection[str] = ()  # those that have joined
+        self.missing: frozenset[str] = frozenset()  # those that would bring what models are short of
         self._observed = observed
         self._capacities = Capacities(observed)
         self._kind_of = kind_of
@@ -107,6 +110,12 @@ class Scaling:
             name: standing(each, self._models[name], slices, len(self._topology.specs(name)))
             for name, each in self._served(current).items()
         }
+
+    def needed_nodes(self, expected: DesiredState) -> frozenset[str]:
+        """Return the nodes with slices that the expected state takes, that still hold workers, or that a
+        model is short of."""
+        specs = [*(each.spec for each in expected.slices), *self.held().values()]
+        return self.missing.union(spec.node for spec in specs if spec.node)
 
     def stays(self, each: DesiredSlice) -> bool:
         """Return whether a slice stays whatever scaled models do: it has other models, or none at all."""
@@ -284,8 +293,40 @@ class Scaling:
             if slices != scaled.slices:
                 scaled.give(slices, now_us)
             scaled.short = given.short.get(name, "")
+        self.missing = frozenset[str]().union(*self._beyond(current, places, fixed, now_us))
         self._stand_by(places.keys() & fixed, now_us)
         self._filtered = self.filtered(current)
+
+    def _beyond(
+        self, current: DesiredState, places: Mapping[str, Priced], fixed: Collection[str], now_us: int
+    ) -> Iterator[set[str]]:
+        """Yield the nodes that would bring what each model is short of, and say so of the model.
+
+        All slices are handed out as if these nodes had joined, those that are there first.
+        """
+        specs = {each.spec.name: each.spec for each in current.slices}
+        absent = {
+            name: Priced(name, 0.0 if name in fixed else spec.price)
+            for name, spec in specs.items()
+            if name not in places and spec.node and spec.node not in self.nodes
+        }
+        if not absent or not any(scaled.short for scaled in self._models.values()):
+            return
+        all_places, claims = {**places, **absent}, []
+        for model in self._served(current).values():
+            ground = self._ground(model)
+            found = [
+                each for each in self._found(model, ground, fixed, now_us) if each.spec.name in all_places
+            ]
+            liked = [replace(each, bad=each.bad or each.spec.name in absent) for each in found]
+            claims.append(self._claim(model, ground, liked))
+        paid = sum(specs[name].price for name in fixed if name in places)
+        given = allot(claims, all_places, self._spec.cost_max, paid, self._spec.fair)
+        for name, scaled in self._models.items():
+            nodes = {specs[each].node for each in given.slices[name] if each in absent}
+            if nodes:
+                scaled.short += f"; it needs {called(nodes)}"
+                yield nodes
 
     def _claim(self, model: ServedModel, ground: ModelTopology, places: Iterable[RankedSlice]) -> Claim:
         """Return a model's claim to the slices that it may have."""

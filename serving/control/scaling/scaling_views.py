@@ -19,6 +19,7 @@ from serving.values.slice_specs import SliceSpec
 from serving.values.specs import ServedModel
 
 ROUTE_US = 1_000  # until a replica that stands by gets batches: one turn of the event loop
+NAMED_MAX = 3
 MANY = 1 << 20  # more replicas than there are slices
 
 Capacities = Mapping[str, Capacity]
@@ -234,6 +235,16 @@ def standing(
         band=scaled.band,
         figures=wish.figures,
     )
+
+
+def called(nodes: Collection[str]) -> str:
+    """Return nodes as a sentence names them, no more than four."""
+    if len(nodes) == 1:
+        return f"node {min(nodes)}"
+    *first, last = sorted(nodes)
+    if len(first) > NAMED_MAX:
+        first, last = first[:NAMED_MAX], f"{len(nodes) - NAMED_MAX} more"
+    return f"nodes {', '.join(first)} and {last}"
 
 
 def kinds_of(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from serving.runtime.nodes.greeting import call_at
-from serving.runtime.nodes.notes import NODE, WORKER, Role
+from serving.runtime.nodes.notes import ENGINE, NODE, WORKER, Role
 from serving.runtime.nodes.stream import READ_BYTES, NoteStream, tune
 
 CALL_S: Final = 10.0
@@ -39,6 +39,11 @@ async def call_as_node(gateway: Gateway, name: str, token: str) -> NoteStream:
     Raises OSError (TimeoutError too), NotAdmittedError or ProtocolError.
     """
     return await _call(gateway, NODE, name, token)
+
+
+async def call_as_engine(gateway: Gateway, name: str, token: str) -> NoteStream:
+    """Return a connection that says which nodes are needed; the errors are those of `call_as_node`."""
+    return await _call(gateway, ENGINE, name, token)
 
 
 async def call_as_worker(gateway: Gateway, number: int, key: str) -> tuple[socket.socket, "Relay | None"]:

@@ -3,14 +3,16 @@
 import asyncio
 import logging
 import ssl
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, cast
 
 from serving.runtime.nodes.doorstep import GREET_S, Doorstep
 from serving.runtime.nodes.far import FarWorkers
 from serving.runtime.nodes.farlink import FarLink
-from serving.runtime.nodes.notes import NODE, Admitted, Greet, Join, Refused, Welcome
-from serving.runtime.nodes.session import NodeSession
+from serving.runtime.nodes.notes import ENGINE, NODE, Admitted, Greet, Join, Needed, Refused, Welcome
+from serving.runtime.nodes.session import PING_S, NodeSession
 from serving.runtime.nodes.stream import READ_BYTES, NoteStream
 from serving.runtime.workers.contract import WorkerLog
 from serving.values.nodes import NodesSpec
@@ -51,6 +53,8 @@ class Door:
         self._server: asyncio.Server | None = None
         self._doorstep = Doorstep("nodes", self._key_of)
         self._lost: dict[str, str] = {}  # why nodes are not there
+        self._engines: set[NoteStream] = set()
+        self.needed: Callable[[], Collection[str]] = tuple  # the nodes that the gateway has a use for
 
     async def start(self, context: ssl.SSLContext | None = None) -> int:
         """Listen, and return the port. Raises OSError if that cannot be. `context`: None for no TLS."""
@@ -67,6 +71,8 @@ class Door:
             self._server.close()
         for session in [*self._far.sessions.values()]:
             session.abort("was let go: the gateway has ended")
+        for stream in self._engines:
+            stream.abort()
 
     def describe(self) -> list[NodeStatus]:
         """Return what is known of each node that slices name, and of each that is there."""
@@ -84,9 +90,12 @@ class Door:
             await self._admitted(*greeted)
 
     def _key_of(self, greet: Greet) -> str:
-        return self._spec.token if greet.role == NODE else self._far.key_of(greet.name)
+        return self._spec.token if greet.role in (NODE, ENGINE) else self._far.key_of(greet.name)
 
     async def _admitted(self, stream: NoteStream, greet: Greet, address: str) -> None:
+        if greet.role == ENGINE:
+            await self._inform(stream, greet.name, address)
+            return
         if greet.role != NODE:
             link = self._far.called(greet.name)
             if link is None:
@@ -108,6 +117,24 @@ class Door:
             stream.writer.close()
             return
         await self._serve(NodeSession(greet.name, join, stream, address, self._log))
+
+    async def _inform(self, stream: NoteStream, engine: str, address: str) -> None:
+        """Tell an engine each second which nodes are needed, until it ends."""
+        stream.send(Admitted())
+        logger.info("%s at %s brings the nodes that are needed", engine, address)
+        ended = asyncio.create_task(stream.read_raw())  # an engine says nothing
+        self._engines.add(stream)
+        try:
+            while not ended.done():
+                stream.send(Needed(tuple(sorted(self.needed()))))
+                await asyncio.wait([ended], timeout=PING_S)
+        finally:
+            self._engines.discard(stream)
+            ended.cancel()
+            stream.abort()
+        with suppress(OSError):
+            await ended
+        logger.warning("%s at %s brings nodes no more", engine, address)
 
     def _refusal(self, name: str, join: Join) -> str:
         if not name.isprintable() or not 0 < len(name) <= NAME_CHARS_MAX:

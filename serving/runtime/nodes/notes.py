@@ -1,9 +1,10 @@
 """What a gateway and a node say to each other, beside the batches: one note a frame, as JSON.
 
-caller -> door     Greet, Proof: a node, or a worker that a node is about to start
+caller -> door     Greet, Proof: a node, a worker that a node is about to start, or an engine (Ray)
 door -> caller     Challenge, then Admitted or Refused
 node -> gateway    Join, Pong, Ended, Printed, Want, Stored, Leaving
 gateway -> node    Welcome, Ping, Start, End, Release, Check, Offer, Chunk (with a payload)
+gateway -> engine  Needed, each second
 """
 
 from dataclasses import dataclass
@@ -14,16 +15,16 @@ from pydantic import Field, TypeAdapter, ValidationError
 from serving.values.slice_specs import SliceSpec, WorkersSpec
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError, pack_frame
 
-Role = Literal["node", "worker", "cell"]
+Role = Literal["node", "worker", "cell", "engine"]
 NODE: Final[Role] = "node"
 WORKER: Final[Role] = "worker"
 CELL: Final[Role] = "cell"
+ENGINE: Final[Role] = "engine"
 
 
 @dataclass(frozen=True, slots=True)
 class Greet:
-    """The first note. `role`: NODE, WORKER or CELL; `name`: the node's or the cell's, or the number of the
-    worker's Start."""
+    """The first note. `name`: of the node, the cell or the engine, or the number of the worker's Start."""
 
     role: Role
     name: str
@@ -219,9 +220,17 @@ class Leaving:
     what: Literal["leaving"] = "leaving"
 
 
+@dataclass(frozen=True, slots=True)
+class Needed:
+    """The nodes that the gateway has a use for now, there or not."""
+
+    nodes: tuple[str, ...]
+    what: Literal["needed"] = "needed"
+
+
 Note = (
     Greet | Challenge | Proof | Admitted | Refused | Join | Welcome | Ping | Pong | Start | End | Release
-    | Check | Ended | Printed | Offer | Want | Chunk | Stored | Leaving
+    | Check | Ended | Printed | Offer | Want | Chunk | Stored | Leaving | Needed
 )  # fmt: skip
 
 NOTE_NAMES: Final = tuple(each.__name__.lower() for each in get_args(Note))

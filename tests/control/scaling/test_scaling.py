@@ -400,3 +400,58 @@ def test_where_a_model_can_be_nowhere_the_scheduler_is_told_so_and_of_the_first_
     assert [type(each) for each in world.log if isinstance(each, (Cold, Expect))] == [Expect]
     world.work()
     assert world.on("n") == {"a"}
+
+
+def needed(world: House) -> frozenset[str]:
+    return world.control.scaling.needed_nodes(world.control.expected)
+
+
+def far_house(wish: int, cost_max: float = inf) -> House:
+    """A model on a slice here and on three nodes, n-1 to n-3, that are not there."""
+    here = SliceSpec("here", (), price=1.0)
+    far = [SliceSpec(f"far-{n}", (), price=1.0, node=f"n-{n}") for n in (1, 2, 3)]
+    found = House([scaled(slices=("here", "far-1", "far-2", "far-3"))], [here, *far], cost_max)
+    for each in far:
+        found.do(found.control.device_lost(each.domain, "has not joined", found.now))
+    found.work()
+    found.wish(wish)
+    found.second()
+    return found
+
+
+def test_nodes_are_needed_as_far_as_the_load_is_more_than_what_is_there_carries() -> None:
+    world = far_house(1)
+    assert needed(world) == set()
+    world.wish(3)
+    world.second()
+    assert needed(world) == {"n-1", "n-2"}
+    held = world.control.scaling.standings()["m"].held
+    assert held == "no other slice that it may have is free; it needs nodes n-1 and n-2"
+    world.do(world.control.device_back("n-2/cpu", world.now))  # an engine may bring the other one first
+    world.work()
+    assert world.on("m") == {"here", "far-2"}
+    assert needed(world) == {"n-1", "n-2"}
+
+
+def test_a_node_is_needed_until_its_last_worker_has_ended() -> None:
+    world = far_house(2)
+    world.do(world.control.device_back("n-1/cpu", world.now))
+    world.work()
+    assert world.on("m") == {"here", "far-1"}
+    world.wish(1)
+    world.second(working=False)
+    assert needed(world) == {"n-1"}
+    world.work()
+    assert needed(world) == set()
+
+
+def test_no_more_nodes_are_needed_than_may_be_paid_for() -> None:
+    world = far_house(4, cost_max=2.0)
+    assert needed(world) == {"n-1"}
+
+
+def test_a_node_of_a_model_without_replicas_is_always_needed() -> None:
+    spec = SliceSpec("far", (), node="n")
+    world = House([served(model_spec("f"), ("far",))], [spec])
+    world.do(world.control.device_lost(spec.domain, "has not joined", world.now))
+    assert needed(world) == {"n"}

@@ -79,7 +79,6 @@ def everything() -> Telemetry:
     for beside in (False, True) * BATCHES:
         watch.add(1, 0, 1.0, beside)
     judged = Judgement(("cpu0", "a", "x"), watch)
-    scaling = ScalePresent({"a": (1.0, 1)}, {"a": (1, 1)}, {"cpu0": {"a"}}, {("cpu", False): 1}, 5.0)
     telemetry.read_present = lambda: Present(
         now_us=1_000_000,
         queued={"a": (1, 1)},
@@ -88,7 +87,7 @@ def everything() -> Telemetry:
         redis=RedisPresent(),
         profiles=[judged],
         replans={"proposed": 1},
-        scaling=scaling,
+        scaling=ScalePresent({"a": (1.0, 1)}, {"a": (1, 1)}, {"cpu0": {"a"}}, {("cpu", False): 1}, 5.0),
         gpus=[GpuReading("GPU-1", 1, temperature_c=41)],
         condition=ConditionPresent(
             {"a": True},
@@ -102,6 +101,7 @@ def everything() -> Telemetry:
             auth=AuthPresent(1, True, {"missing": 1}),
             rehearsed={"s": False},
             nodes={"n": True},
+            needed={"n": True},
             cells=CellsPresent({"b": True}, {("b", "completed"): 1}, 1, True),
             tls=TlsPresent({"done": 1}, 0, 1e9, True),
             rates={"gold": {"rows": 1}},

@@ -48,7 +48,7 @@ class ConditionPresent:
     that were dropped, as no reader took them in time. `auth`: None if no caller needs a key; `tls`: None if
     no port is encrypted. `rehearsed`: by slice, whether its answers are made up. `rates`: requests that
     were over a limit of their tenant, by tenant and limit. `sequences`: of the models that have some.
-    `nodes`: whether each is there. `cells`: None if the gateway is alone.
+    `nodes`: whether each is there, `needed`: whether the load takes it. `cells`: None without others.
     """
 
     ready: Mapping[str, bool] = field(default_factory=dict)
@@ -66,6 +66,7 @@ class ConditionPresent:
     auth: AuthPresent | None = None
     rehearsed: Mapping[str, bool] = field(default_factory=dict)
     nodes: Mapping[str, bool] = field(default_factory=dict)
+    needed: Mapping[str, bool] = field(default_factory=dict)
     cells: CellsPresent | None = None
     tls: TlsPresent | None = None
     rates: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -111,6 +112,9 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
         name = "penstock_node_up"
         yield head(name, "gauge", "1 where the node is there, 0 where it has not joined or is lost.")
         yield "".join(f'{name}{{node="{escape(each)}"}} {up:d}\n' for each, up in present.nodes.items())
+        name = "penstock_node_needed"
+        yield head(name, "gauge", "1 where the present load needs the node, there or not.")
+        yield "".join(f'{name}{{node="{escape(each)}"}} {yes:d}\n' for each, yes in present.needed.items())
     if present.cells is not None:
         yield from cell_families(present.cells)
     if present.auth is not None:

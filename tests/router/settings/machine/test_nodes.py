@@ -50,6 +50,31 @@ def test_cores_are_dealt_from_those_of_each_node(home: Path) -> None:
     assert {each.domain for each in found.values()} == {"x/cpu", "y/cpu"}
 
 
+def test_an_entry_may_be_on_several_nodes(home: Path) -> None:
+    found = slices(
+        home,
+        "  - {name: a, node: x, node_count: 2, cores: 1, count: 2}\n"
+        "  - {name: b, node: x-2, cores: 1}\n"
+        "  - {name: c, node: y, node_count: 2}\n",
+    )
+    assert {name: (each.node, each.cores) for name, each in found.items()} == {
+        "a-1": ("x-1", (0,)),
+        "a-2": ("x-1", (1,)),
+        "a-3": ("x-2", (0,)),
+        "a-4": ("x-2", (1,)),
+        "b": ("x-2", (2,)),
+        "c-1": ("y-1", ()),
+        "c-2": ("y-2", ()),
+    }
+
+
+def test_a_model_may_name_the_slices_of_several_nodes_by_their_entry(home: Path) -> None:
+    text = "nodes: {}\nslices: [{name: a, node: x, node_count: 2, count: 2}, {name: b}]\n"
+    models = "models: [{path: models/digits, slices: [a]}]\n"
+    settings = load_settings(write_gateway(home, models + text))
+    assert settings.models[0].slices == ("a-1", "a-2", "a-3", "a-4")
+
+
 def test_a_node_may_have_more_cores_than_this_machine(home: Path) -> None:
     text = "nodes: {}\nslices: [{name: a, node: x, cores: 64, threads: 64}]\n"
     settings = load_settings(write_gateway(home, MODELS + text))
@@ -99,6 +124,8 @@ def test_prices_are_of_the_nodes_kind(home: Path) -> None:
          "expected `nodes: {host: 0.0.0.0}`"),
         ("slices: [{name: a, kind: cpu-x}]\n", "2:20: slices[0].kind", "`kind` is of a node's device, "
          "and the entry names no node; expected `node:` beside it"),
+        ("slices: [{name: a, node_count: 2}]\n", "2:20: slices[0].node_count", "the entry names no node to "
+         "count; expected `node:` beside `node_count`"),
         ("nodes: {port: 8000}\n", "2:15: nodes.port", "the port of another door; got 8000, "
          "expected a port of its own"),
         ("nodes: {token_env: NOWHERE}\n", "2:20: nodes.token_env", "the environment has no 'NOWHERE'; "
