@@ -2,6 +2,7 @@
 
   python -m loadtests.virtual.cells                  # 1,000 nodes of 10 slices in 100 cells, 3,000 models
   python -m loadtests.virtual.cells --cells 10 --models 300 --seconds 300
+  python -m loadtests.virtual.cells --trace FILE     # rates a minute, a number a line, in place of a sine
   python -m loadtests.virtual.cells --pooling        # one owner of all slices, against several
 
 The leader is the live one (`serving.policy.cells`), and so are the routes. The requests of a cell are a
@@ -13,7 +14,8 @@ import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import pi, sin
+from math import pi
+from pathlib import Path
 from typing import Final
 
 import numpy as np
@@ -31,6 +33,7 @@ LOAD: Final = 0.65
 ZIPF: Final = 0.9
 DAY_S: Final = 1200.0
 """The swing of a day, in a fleet that lives 72 times as fast."""
+SINE: Final = 1 + np.sin(np.linspace(0, 2 * pi, 1440, endpoint=False)) / 3
 LOAD_S, GONE_S, BACK_S = 2.0, 3.0, 1.2
 """What a load takes; when a cell counts as gone; when a killed gateway is back (failures.gateway_faults)."""
 STEP_S: Final = 0.5
@@ -69,7 +72,7 @@ class VirtualCell:
 class Fleet:
     """All cells, and what becomes of the requests of all models in each step."""
 
-    def __init__(self, cells: int, nodes: int, models: int, seed: int) -> None:
+    def __init__(self, cells: int, nodes: int, models: int, seed: int, trace: Path | None = None) -> None:
         self.rng = np.random.default_rng(seed)
         self.cells = [VirtualCell(f"c{at}", tuple(range(at, nodes, cells))) for at in range(cells)]
         weights = 1 / np.arange(1, models + 1) ** ZIPF
@@ -77,6 +80,8 @@ class Fleet:
         self.base = dict(zip(self.names, (weights / weights.sum()).tolist(), strict=True))
         self.total = LOAD * nodes * NODE_SLICES * SLICE_RATE
         self.phase = dict(zip(self.names, self.rng.uniform(0, 1, models).tolist(), strict=True))
+        self.swing = SINE if trace is None else np.loadtxt(trace)
+        self.swing = self.swing / self.swing.mean()
         self.leader = Leader()
         self.homes: Homes = {}
         self.moved = 0
@@ -84,9 +89,10 @@ class Fleet:
         self.file = frozenset(self.names)
 
     def rates(self, now_s: float) -> dict[str, float]:
-        """Return the requests a second of each model: each swings by a third, at a phase of its own."""
+        """Return the requests a second of each model: each has the day's swing, at a phase of its own."""
+        swing = self.swing.tolist()
         return {
-            name: self.total * share * (1 + sin(2 * pi * (now_s / DAY_S + self.phase[name])) / 3)
+            name: self.total * share * swing[int((now_s / DAY_S + self.phase[name]) % 1 * len(swing))]
             for name, share in self.base.items()
         }
 
@@ -177,7 +183,7 @@ def events_of(fleet: Fleet, nodes: int) -> list[Event]:
 
 def play(asked: argparse.Namespace) -> Fleet:
     """Print a line for each event, and return the fleet as it then is."""
-    fleet = Fleet(asked.cells, asked.nodes, asked.models, asked.seed)
+    fleet = Fleet(asked.cells, asked.nodes, asked.models, asked.seed, asked.trace)
     events = [each for each in events_of(fleet, asked.nodes) if each.at_s < asked.seconds]
     taken: list[tuple[float, float, float, float]] = []
     for at in range(-int(WARM_S / STEP_S), int(asked.seconds / STEP_S)):
@@ -258,6 +264,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1200.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--exact", type=int, default=3, help="cells to simulate request by request")
+    parser.add_argument("--trace", type=Path, help="a day of rates, one a line")
     parser.add_argument("--pooling", action="store_true", help="show what a split costs, and end")
     asked = parser.parse_args()
     if asked.pooling:

@@ -52,7 +52,7 @@ class NodeOptions:
         bool,
         typer.Option(
             "--as-needed",
-            help="With --ray: only the agents that the gateway needs; Ray's autoscaler brings machines. "
+            help="With --ray: only the agents that the gateway needs. Ray's autoscaler brings machines. "
             "--name NAME: of NAME-1, NAME-2 and so on.",
         ),
     ] = False

@@ -87,8 +87,9 @@ class Replanning:
         fleet.on_replan = self.replan
 
     def replan(self, reason: str) -> None:
-        """Make another plan, because the desired state cannot be reached."""
-        if self._current.settings.placement.replan == "off":
+        """Make another plan, because the desired state cannot be reached. None is made across nodes."""
+        settings = self._current.settings
+        if settings.placement.replan == "off" or any(each.node for each in settings.slices):
             self.outcomes["off"] += 1
             return
         before, self._task = self._task, asyncio.create_task(self._follow(self._task, reason))

@@ -233,6 +233,15 @@ async def test_off_makes_no_plan(world: World) -> None:
     assert world.counts == {"off": 1}
 
 
+async def test_no_plan_is_made_across_nodes(world: World) -> None:
+    settings = world.current.settings
+    far = tuple(replace(each, node="n") for each in settings.slices)
+    world.current.settings = replace(settings, slices=far)
+    world.replanning.replan("n/cpu is lost: node n has closed its connection")
+    assert world.replanning._task is None
+    assert world.counts == {"off": 1}
+
+
 async def test_apply_carries_the_plan_out_once(world: World) -> None:
     may(world, "apply")
     world.lose("cpu-b")
