@@ -3,6 +3,7 @@
   python -m loadtests.virtual.cells                  # 1,000 nodes of 10 slices in 100 cells, 3,000 models
   python -m loadtests.virtual.cells --cells 10 --models 300 --seconds 300
   python -m loadtests.virtual.cells --trace FILE     # rates a minute, a number a line, in place of a sine
+  python -m loadtests.virtual.cells --rule hashed    # without a leader; anew: planned again each minute
   python -m loadtests.virtual.cells --pooling        # one owner of all slices, against several
 
 The leader is the live one (`serving.policy.cells`), and so are the routes. The requests of a cell are a
@@ -12,7 +13,7 @@ live scheduler. Faults: nodes, a rack, gateways, Redis away for ten minutes.
 
 import argparse
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import pi
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from loadtests.virtual.baselines.cell_homes import Anew, Hashed
 from loadtests.virtual.virtual_world import VirtualModel, World, good_share
 from serving.policy.cells.homes import FULL, Homes, moves
 from serving.policy.cells.leading import S_US, CellReport, Leader, routes
@@ -33,7 +35,9 @@ LOAD: Final = 0.65
 ZIPF: Final = 0.9
 DAY_S: Final = 1200.0
 """The swing of a day, in a fleet that lives 72 times as fast."""
-SINE: Final = 1 + np.sin(np.linspace(0, 2 * pi, 1440, endpoint=False)) / 3
+Swing = Sequence[float]
+Rule = Leader | Hashed | Anew
+RULES: Final[Mapping[str, Callable[[], Rule]]] = {"leader": Leader, "hashed": Hashed, "anew": Anew}
 LOAD_S, GONE_S, BACK_S = 2.0, 3.0, 1.2
 """What a load takes; when a cell counts as gone; when a killed gateway is back (failures.gateway_faults)."""
 STEP_S: Final = 0.5
@@ -72,7 +76,8 @@ class VirtualCell:
 class Fleet:
     """All cells, and what becomes of the requests of all models in each step."""
 
-    def __init__(self, cells: int, nodes: int, models: int, seed: int, trace: Path | None = None) -> None:
+    def __init__(self, cells: int, nodes: int, models: int, seed: int, swing: Swing, rule: Rule) -> None:
+        """`swing`: of a day, with a mean of 1; `rule`: what decides on homes."""
         self.rng = np.random.default_rng(seed)
         self.cells = [VirtualCell(f"c{at}", tuple(range(at, nodes, cells))) for at in range(cells)]
         weights = 1 / np.arange(1, models + 1) ** ZIPF
@@ -80,9 +85,8 @@ class Fleet:
         self.base = dict(zip(self.names, (weights / weights.sum()).tolist(), strict=True))
         self.total = LOAD * nodes * NODE_SLICES * SLICE_RATE
         self.phase = dict(zip(self.names, self.rng.uniform(0, 1, models).tolist(), strict=True))
-        self.swing = SINE if trace is None else np.loadtxt(trace)
-        self.swing = self.swing / self.swing.mean()
-        self.leader = Leader()
+        self.swing = swing
+        self.leader = rule
         self.homes: Homes = {}
         self.moved = 0
         self.slowest_s = 0.0  # of a decision
@@ -90,9 +94,9 @@ class Fleet:
 
     def rates(self, now_s: float) -> dict[str, float]:
         """Return the requests a second of each model: each has the day's swing, at a phase of its own."""
-        swing = self.swing.tolist()
+        swing, count = self.swing, len(self.swing)
         return {
-            name: self.total * share * swing[int((now_s / DAY_S + self.phase[name]) % 1 * len(swing))]
+            name: self.total * share * swing[int((now_s / DAY_S + self.phase[name]) % 1 * count)]
             for name, share in self.base.items()
         }
 
@@ -163,6 +167,14 @@ class Fleet:
         return sum(rates.values()) * STEP_S, homeless * STEP_S, over * STEP_S
 
 
+def swing_of(trace: Path | None) -> Swing:
+    """Return a day's rates by their mean: those of a file, or a sine that swings by a third."""
+    sine = 1 + np.sin(np.linspace(0, 2 * pi, 1440, endpoint=False)) / 3
+    rates = sine if trace is None else np.loadtxt(trace)
+    found: list[float] = (rates / rates.mean()).tolist()
+    return found
+
+
 def events_of(fleet: Fleet, nodes: int) -> list[Event]:
     """Return what goes wrong; the cells and nodes are drawn by the fleet's seed."""
     cells = len(fleet.cells)
@@ -183,7 +195,8 @@ def events_of(fleet: Fleet, nodes: int) -> list[Event]:
 
 def play(asked: argparse.Namespace) -> Fleet:
     """Print a line for each event, and return the fleet as it then is."""
-    fleet = Fleet(asked.cells, asked.nodes, asked.models, asked.seed, asked.trace)
+    rule = RULES[asked.rule]()
+    fleet = Fleet(asked.cells, asked.nodes, asked.models, asked.seed, swing_of(asked.trace), rule)
     events = [each for each in events_of(fleet, asked.nodes) if each.at_s < asked.seconds]
     taken: list[tuple[float, float, float, float]] = []
     for at in range(-int(WARM_S / STEP_S), int(asked.seconds / STEP_S)):
@@ -264,6 +277,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1200.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--exact", type=int, default=3, help="cells to simulate request by request")
+    parser.add_argument("--rule", choices=[*RULES], default="leader", help="what decides on homes")
     parser.add_argument("--trace", type=Path, help="a day of rates, one a line")
     parser.add_argument("--pooling", action="store_true", help="show what a split costs, and end")
     asked = parser.parse_args()

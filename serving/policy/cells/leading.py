@@ -54,6 +54,11 @@ class Leader:
         self._seen: object = None  # what the latest decision was about, beside the work
         self._demands: dict[str, float] = {}
 
+    @property
+    def demands(self) -> Mapping[str, float]:
+        """The slices that the work of each model keeps busy, as far as it is known."""
+        return self._demands
+
     def rest(self) -> None:
         """Note that another cell leads."""
         self._since_us = -1
