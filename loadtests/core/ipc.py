@@ -107,7 +107,7 @@ class Traffic:
 
     def replica_unloaded(self, link: Link, replica: int) -> None: ...
 
-    def batch_failed(self, _link: Link, _batch_id: int, message: str) -> None:
+    def batch_failed(self, _link: Link, _batch_id: int, message: str, _bad_input: bool = False) -> None:
         raise RuntimeError(message)
 
     def measured(self, link: Link, found: MeasuredBatches) -> None: ...

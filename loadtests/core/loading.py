@@ -71,7 +71,7 @@ class Traffic:
     def replica_failed(self, _link: Link, _replica: int, message: str) -> None:
         self.settled.set_exception(RuntimeError(message))
 
-    def batch_failed(self, _link: Link, _batch_id: int, message: str) -> None:
+    def batch_failed(self, _link: Link, _batch_id: int, message: str, _bad_input: bool = False) -> None:
         raise RuntimeError(message)
 
     def measured(self, link: Link, found: MeasuredBatches) -> None: ...

@@ -276,9 +276,9 @@ class Fleet:
         """Pass a computed batch on to the gateway."""
         self._gateway.batch_done(result)
 
-    def batch_failed(self, link: Link, batch_id: int, message: str) -> None:  # noqa: ARG002
+    def batch_failed(self, link: Link, batch_id: int, message: str, bad_input: bool = False) -> None:  # noqa: ARG002
         """Pass a failed batch on to the gateway."""
-        self._gateway.batch_failed(batch_id, message)
+        self._gateway.batch_failed(batch_id, message, bad_input)
 
     def measured(self, link: Link, found: MeasuredBatches) -> None:
         """Note that a measurement is done."""

@@ -11,6 +11,7 @@ from serving.scheduler.sequences import Sequences
 from serving.scheduler.waiting.accepted import Accepted
 from serving.scheduler.waiting.requests import Piece, Request
 from serving.values.vocabulary import (
+    BAD_INPUT,
     COMPLETED,
     DEADLINE_QUEUED,
     DEADLINE_RUNNING,
@@ -145,15 +146,17 @@ class Endings:
         batch_id: int,
         pieces: Sequence[Piece],
         parts: Sequence[Sequence[Piece]],
-        detail: str,
+        why: tuple[str, bool],
         now_us: int,
     ) -> list[Command]:
         """Queue the parts of a batch that its model raised on, each to be tried apart; without parts, end the
-        requests of its pieces."""
+        requests of its pieces. `why`: what the model said, and whether it blames the input."""
         answers: list[Command] = []
+        detail, bad_input = why
         if not parts:
-            here = [piece.request for piece in pieces if piece.request.id in self._accepted]
-            answers += [self.end(request, MODEL_ERROR, detail) for request in dict.fromkeys(here)]
+            here = dict.fromkeys(piece.request for piece in pieces if piece.request.id in self._accepted)
+            outcome = BAD_INPUT if bad_input and len(here) == 1 else MODEL_ERROR
+            answers += [self.end(request, outcome, detail) for request in here]
         for number, part in enumerate(parts, start=1):
             for piece in part:
                 piece.apart = 2 * batch_id + number

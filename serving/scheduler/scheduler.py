@@ -285,20 +285,22 @@ class Scheduler:
         request.open_pieces = 0
         return (self._endings.complete(request, batch, now_us),)
 
-    def batch_failed(self, batch_id: int, detail: str, now_us: int) -> Sequence[Command]:
+    def batch_failed(
+        self, batch_id: int, detail: str, now_us: int, bad_input: bool = False
+    ) -> Sequence[Command]:
         """Note that the model raised an error for a batch. Try the batch again in halves, until only the rows
-        that the model raises on fail."""
+        that the model raises on fail. `bad_input`: the model blames the input."""
         batch = self._dispatch.settle(batch_id, now_us)
         if batch is None:
             return ()
         here = self._slices[batch.slice].queues.get(batch.model)
-        failures = here.failed(batch) if here is not None else 0
+        failures = here.failed(batch) if here is not None and not bad_input else 0
         answers = self._endings.expire(now_us)
         left = [piece for piece in batch.pieces if piece.request.id in self._accepted]
         parts = []
         if len(batch.pieces) > 1 and self._sequences.may_repeat(batch.model, batch.pieces[0].request):
             parts = halves(left, failures)
-        answers += self._endings.fail(batch.id, left, parts, detail, now_us)
+        answers += self._endings.fail(batch.id, left, parts, (detail, bad_input), now_us)
         if parts:
             self._cold.look_us = now_us  # its replica may be gone
         for piece in batch.pieces:

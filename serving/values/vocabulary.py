@@ -14,7 +14,7 @@ class Kind(StrEnum):
     """How a request ended; each request ends exactly once, in exactly one of these ways."""
 
     COMPLETED = "completed"
-    REJECTED = "rejected"  # never queued
+    REJECTED = "rejected"  # never queued, or its model found its input bad
     SHED = "shed"  # queued, then given up
     FAILED = "failed"  # the model, its worker or the gateway could not answer
     CANCELLED = "cancelled"  # the client left

@@ -1,5 +1,6 @@
 """`penstock serve MODEL`, the command itself: a file, a folder or a server becomes a gateway that answers."""
 
+import json
 import re
 import signal
 import subprocess
@@ -18,13 +19,29 @@ from tests.worker.backends.graphs import WEIGHTS, linear
 CODE = """\
 import numpy as np
 
+class Negative(ValueError):
+    bad_input = True
+
 def predict(x):
+    if (x < 0).any():
+        raise Negative("input 'x' has a negative number; expected 0 or more")
     return x * 2
 
 def sample(rows):
     return {"x": np.ones((rows, 4), np.float32)}
 """
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+NEGATIVE = "input 'x' has a negative number; expected 0 or more"
+
+
+def blamed(gateway: GatewayProcess) -> None:
+    """What a client hears if the model finds its input bad."""
+    data = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, -3, 4]}]}
+    status, body = gateway.post("/v2/models/doubled/infer", json.dumps(data).encode())
+    assert (status, json.loads(body)["reason"]) == (400, "bad_input")
+    assert NEGATIVE in json.loads(body)["error"]
 
 
 def asked(gateway: GatewayProcess, name: str) -> http.InferResult:
@@ -50,7 +67,10 @@ def test_a_python_file_is_served_and_another_gateway_serves_it_from_there(tmp_pa
         (tmp_path / "front").mkdir()
         with serving_one(tmp_path / "front", f"remote:{gateway.grpc}/doubled") as front:
             assert np.array_equal(asked(front, "doubled").as_numpy("output"), X * 2)
+            blamed(front)
             assert front.stop() == 0
+        blamed(gateway)
+        assert "Negative" not in gateway.output  # it is no fault of the model's
         assert gateway.stop() == 0
     assert (tmp_path / ".penstock" / "doubled" / "penstock.yaml").exists()
 

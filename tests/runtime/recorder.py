@@ -37,7 +37,7 @@ class Recorder:
     def batch_done(self, link: Link, result: BatchResult) -> None:
         self.events.put_nowait(("done", result))
 
-    def batch_failed(self, link: Link, batch_id: int, message: str) -> None:
+    def batch_failed(self, link: Link, batch_id: int, message: str, bad_input: bool = False) -> None:
         self.events.put_nowait(("failed", batch_id, message))
 
     def measured(self, link: Link, found: MeasuredBatches) -> None:

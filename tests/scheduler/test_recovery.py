@@ -12,6 +12,7 @@ from serving.scheduler.scheduler import Scheduler
 from serving.scheduler.waiting.requests import Request
 from serving.values.specs import BatchingSpec, Limits
 from serving.values.vocabulary import (
+    BAD_INPUT,
     CLIENT_GONE,
     COMPLETED,
     DEADLINE_QUEUED,
@@ -135,6 +136,26 @@ def test_the_last_batch_of_a_request_fails_it_with_what_the_model_said() -> None
     (batch,) = send(scheduler, request_of(1))
     (answer,) = only(scheduler.batch_failed(batch.id, "shape mismatch", 5), Answer)
     assert (answer.outcome, answer.detail) == (MODEL_ERROR, "shape mismatch")
+
+
+def test_a_request_whose_input_the_model_blames_ends_alone_with_bad_input() -> None:
+    scheduler = scheduler_on("s")
+    (batch,) = send(scheduler, request_of(1), request_of(2))
+    (first,) = only(scheduler.batch_failed(batch.id, "no picture", 5, True), RunBatch)
+    commands = scheduler.batch_failed(first.id, "no picture", 6, True)
+    (answer,) = only(commands, Answer)
+    assert (answer.outcome, answer.detail) == (BAD_INPUT, "no picture")
+    (second,) = only(commands, RunBatch)
+    assert outcomes(scheduler.batch_done(second.id, 1, 7)) == {2: COMPLETED}
+
+
+def test_blamed_inputs_say_nothing_against_the_replica() -> None:
+    scheduler = scheduler_on("s")
+    for number in range(2 * FAILURES_MAX):
+        (batch,) = send(scheduler, request_of(10 + number), now_us=number)
+        assert outcomes(scheduler.batch_failed(batch.id, "why", number, True)) == {10 + number: BAD_INPUT}
+    (batch,) = send(scheduler, request_of(1), request_of(2), now_us=50)
+    assert not outcomes(scheduler.batch_failed(batch.id, "why", 51))  # tried in halves
 
 
 def several_pieces_in_a_batch() -> tuple[Scheduler, RunBatch, Request]:

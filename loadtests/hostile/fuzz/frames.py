@@ -76,7 +76,7 @@ class Heard:
             if len(output.rows(0, 1)) + len(output.rows(1, 1)) != len(output.data):
                 raise Fault("the rows of an answer are not all of it")
 
-    def batch_failed(self, link: Link, batch_id: int, message: str) -> None:  # noqa: ARG002
+    def batch_failed(self, link: Link, batch_id: int, message: str, bad_input: bool = False) -> None:  # noqa: ARG002
         self.ended.append(batch_id)
 
     def row_answered(self, answer: BatchResult) -> None:

@@ -412,12 +412,12 @@ class Gateway:
         batch = self._batches.get(batch_id)
         return () if batch is None else [piece.rows for piece in batch.pieces]
 
-    def batch_failed(self, batch_id: int, message: str) -> None:
-        """Take a batch that failed because a model function raised."""
+    def batch_failed(self, batch_id: int, message: str, bad_input: bool = False) -> None:
+        """Take a batch that failed because a model function raised. `bad_input`: it blames the input."""
         now = now_us()
         self.before(now)
         if self._batches.pop(batch_id, None) is not None:
-            self._execute(self._scheduler.batch_failed(batch_id, message, now), now)
+            self._execute(self._scheduler.batch_failed(batch_id, message, now, bad_input), now)
 
     # steps
 

@@ -101,7 +101,7 @@ class Bench:
     def batch_done(self, link: Link, result: BatchResult) -> None:
         """Do nothing: the bench never sends a batch."""
 
-    def batch_failed(self, link: Link, batch_id: int, message: str) -> None:
+    def batch_failed(self, link: Link, batch_id: int, message: str, bad_input: bool = False) -> None:
         """Do nothing: the bench never sends a batch."""
 
     # steps

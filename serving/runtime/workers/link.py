@@ -84,7 +84,7 @@ class LinkEvents(Protocol):
 
     def batch_done(self, link: "Link", result: BatchResult) -> None: ...
 
-    def batch_failed(self, link: "Link", batch_id: int, message: str) -> None:
+    def batch_failed(self, link: "Link", batch_id: int, message: str, bad_input: bool = False) -> None:
         """Note that the batch failed alone: its model raised, or answered what its spec does not allow."""
         ...
 
@@ -383,10 +383,10 @@ class Link(asyncio.BufferedProtocol):
         self._handle_frames()
 
     def _on_failed(self, frame: Frame) -> None:
-        batch_id, message = unpack_failed(frame)
+        batch_id, message, bad_input = unpack_failed(frame)
         self._flight(batch_id)
         self._land(batch_id)
-        self._events.batch_failed(self, batch_id, message)
+        self._events.batch_failed(self, batch_id, message, bad_input)
 
     def _on_hello(self, frame: Frame) -> None:
         if self._hello is not None:

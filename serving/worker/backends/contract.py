@@ -8,6 +8,12 @@ from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
 
 
+class BadInputError(ValueError):
+    """The input of a request is at fault, and not the model: its client gets the text, as 400."""
+
+    bad_input = True
+
+
 class LoadedModel(Protocol):
     """A loaded variant. One may have an attribute `padded_size`: tokens per row of its last predict; and a
     method `sample(rows: int, size: int) -> Arrays`: inputs of plausible content to measure with, where `size`

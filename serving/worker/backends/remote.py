@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from serving.values.specs import ParameterValue
-from serving.worker.backends.contract import LoadedModel
+from serving.worker.backends.contract import BadInputError, LoadedModel
 from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
@@ -22,6 +22,7 @@ CONNECT_S: Final = 5.0
 """The longest wait for a server that is asked what it serves."""
 MISSING: Final = "tritonclient is not installed here; try `pip install 'tritonclient[grpc]'`"
 AWAY: Final = "StatusCode.UNAVAILABLE"
+INVALID: Final = "StatusCode.INVALID_ARGUMENT"
 
 
 class RemoteModel:
@@ -41,12 +42,15 @@ class RemoteModel:
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:
         """Return the outputs by name. A call that did not reach the server is made once more.
 
-        Raises what tritonclient raises, with the other server's own sentence.
+        Raises BadInputError if the other server says so, else what tritonclient raises, with that server's
+        own sentence.
         """
         given = [self._input(name, array) for name, array in inputs.items()]
         try:
             answer = self._infer(given, parameters)
         except self._grpc.InferenceServerException as error:
+            if error.status() == INVALID:
+                raise BadInputError(error.message()) from error
             if error.status() != AWAY:
                 raise
             answer = self._infer(given, parameters)

@@ -33,7 +33,7 @@ MESSAGE_CHARS_MAX: Final = 1000
 _RUN = struct.Struct("<QIIIHHI")  # batch, replica, rows, flags, share_over, inputs, bytes of parameters
 _RESULT = struct.Struct("<QQQIIHH")  # batch, compute_us, ended_us, padded size, rows, flags, outputs
 _COUNT, _REFUSED = struct.Struct("<I"), struct.Struct("<IHd")  # of rows; row, output, value
-_FAILED = struct.Struct("<QI")  # batch, bytes of the message
+_FAILED = struct.Struct("<QI?")  # batch, bytes of the message, whether the input is at fault
 _LEAVE = struct.Struct("<QI")  # batch, row
 _TENSOR = struct.Struct("<BBxxxxxxQ")  # datatype, dims after the batch dimension, payload bytes
 _DIMS = tuple(struct.Struct(f"<{count}Q") for count in range(256))
@@ -317,19 +317,19 @@ def _unpack_refused(meta: memoryview, position: int, rows: int, outputs: int) ->
     return found
 
 
-def pack_failed(batch_id: int, message: str) -> bytes:
+def pack_failed(batch_id: int, message: str, bad_input: bool = False) -> bytes:
     text = message[:MESSAGE_CHARS_MAX].encode(errors="replace")
-    return pack_frame(FrameKind.FAILED, _FAILED.pack(batch_id, len(text)) + text)
+    return pack_frame(FrameKind.FAILED, _FAILED.pack(batch_id, len(text), bad_input) + text)
 
 
-def unpack_failed(frame: Frame) -> tuple[int, str]:
-    """Return the batch id and message of a FAILED frame."""
+def unpack_failed(frame: Frame) -> tuple[int, str, bool]:
+    """Return the batch id and message of a FAILED frame, and whether its input is at fault."""
     try:
-        batch_id, count = _FAILED.unpack_from(frame.meta)
+        batch_id, count, bad_input = _FAILED.unpack_from(frame.meta)
     except struct.error as error:
         raise ProtocolError(f"a FAILED frame cannot be read: {error}") from None
     text = bytes(frame.meta[_FAILED.size : _FAILED.size + count]).decode(errors="replace")
-    return batch_id, text[:MESSAGE_CHARS_MAX]
+    return batch_id, text[:MESSAGE_CHARS_MAX], bad_input
 
 
 def pack_leave(batch_id: int, row: int) -> bytes:

@@ -51,7 +51,14 @@ from serving.worker.process.output import SPEAKING
 from serving.worker.process.yardstick import Yardstick
 from serving.worker.replicas.guards import refused_rows
 from serving.worker.replicas.raising import Tracebacks
-from serving.worker.replicas.replicas import MODEL_ERRORS, InTurn, LoadedReplica, describe, describe_to_client
+from serving.worker.replicas.replicas import (
+    MODEL_ERRORS,
+    InTurn,
+    LoadedReplica,
+    blames_input,
+    describe,
+    describe_to_client,
+)
 from serving.worker.replicas.sequences import STEPS
 from serving.worker.replicas.streaming import RowSender
 
@@ -172,12 +179,12 @@ class WorkerLoop:
             buffers = self._answer(order)
         except MODEL_ERRORS as error:
             buffers = [*self._told(error, self._loader.find(order.replica), "while it answered")]
-            buffers.append(pack_failed(order.batch_id, describe_to_client(error)))
+            buffers.append(pack_failed(order.batch_id, describe_to_client(error), blames_input(error)))
         self._send(buffers)
 
     def _told(self, error: BaseException, replica: LoadedReplica | None, doing: str) -> list[Buffer]:
-        """Return the frame for the gateway's log; none where no model has raised."""
-        if replica is None:
+        """Return the frame for the gateway's log; none where no model has raised, or it blames the input."""
+        if replica is None or blames_input(error):
             return []
         return [pack_raised(self._tracebacks.of(error, replica.order, doing))]
 

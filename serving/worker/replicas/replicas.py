@@ -265,6 +265,15 @@ def _text(error: BaseException) -> str:
         return f"(its text cannot be had: {type(fault).__name__})"
 
 
+def blames_input(error: BaseException) -> bool:
+    """Return whether a model's code says by its error that the request's input is at fault: the error has the
+    attribute `bad_input`, and it is True."""
+    try:
+        return getattr(error, "bad_input", False) is True
+    except Exception:  # a class of the model's may do anything in its __getattr__
+        return False
+
+
 def describe(error: BaseException) -> str:
     """Return the type, text and place of what a model's code raised, in one line for the operator."""
     return _described(error, " ".join(_text(error).split()), TEXT_CHARS_MAX)
@@ -279,6 +288,8 @@ def describe_to_client(error: BaseException) -> str:
 def _described(error: BaseException, text: str, most: int) -> str:
     if isinstance(error, TensorError):
         return text
+    if blames_input(error):  # the sentence is for the client
+        return text if len(text) <= most else f"{text[: most - 3]}..."
     places = [
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("model.py")
     ]

@@ -13,6 +13,7 @@ import transformers
 from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from serving.worker.backends.contract import BadInputError
 from serving.worker.backends.hf import pictures
 from serving.worker.backends.hf.backend import TransformersBackend, signature_of
 from serving.worker.backends.hf.folder import read_folder
@@ -188,7 +189,8 @@ def test_pictures_of_any_form_and_size_are_classified_in_one_batch(tmp_path: Pat
 def test_what_is_no_picture_is_named(tmp_path: Path, content: bytes) -> None:
     folder = write_pictures(tmp_path / "m")
     model = loaded(order_of("transformers", folder, signature_of(str(folder), {})))
-    with pytest.raises(ValueError, match=r"input 'IMAGE' holds no picture: .*; expected a JPEG or PNG file"):
+    said = r"input 'IMAGE' holds no picture: .*; expected a JPEG or PNG file"
+    with pytest.raises(BadInputError, match=said):
         model.predict({"IMAGE": np.array([[content]], object)}, {})
 
 

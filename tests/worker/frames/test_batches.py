@@ -163,7 +163,8 @@ def test_contradictions_of_a_result_are_named() -> None:
 
 @given(st.text(max_size=3 * MESSAGE_CHARS_MAX))
 def test_a_failure_carries_its_message_up_to_a_bound(message: str) -> None:
-    batch_id, text = unpack_failed(framed(pack_failed(4, message)))
+    batch_id, text, bad_input = unpack_failed(framed(pack_failed(4, message, True)))
+    assert bad_input
     assert (batch_id, text) == (4, message[:MESSAGE_CHARS_MAX])
 
 

@@ -172,7 +172,7 @@ def test_a_batch_that_fails_harms_neither_the_one_before_nor_the_one_after(loade
     loaded.run(2, -1)
     kinds: dict[FrameKind, object] = dict(loaded.hear() for _ in range(3))
     assert kinds.keys() == {FrameKind.RESULT, FrameKind.RAISED, FrameKind.FAILED}
-    assert kinds[FrameKind.FAILED] == (2, "ValueError: negative (model.py:7)")
+    assert kinds[FrameKind.FAILED] == (2, "ValueError: negative (model.py:7)", False)
     loaded.run(3, 3)
     launched(loaded, 1)
     loaded.streams.go()

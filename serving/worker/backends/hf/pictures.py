@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from serving.values.specs import ParameterValue
+from serving.worker.backends.contract import BadInputError
 from serving.worker.backends.hf.folder import IMAGE, Folder
 from serving.worker.frames.arrays import Arrays
 
@@ -26,8 +27,8 @@ class PictureModel:
         self._network = network
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:  # noqa: ARG002  such models take none
-        """Return the scores of all labels, row by row. Raises ValueError for what is no picture; the gateway
-        then tries the batch in halves, so only its request fails."""
+        """Return the scores of all labels, row by row. Raises BadInputError for what is no picture; the
+        gateway then tries the batch in halves, so only its request fails."""
         pictures = [self._opened(each) for each in inputs[IMAGE].ravel()]
         pixels = self._processor(pictures, return_tensors="pt")["pixel_values"]
         found = self._network(pixels.to(self._network.device, self._network.dtype))
@@ -43,8 +44,8 @@ class PictureModel:
             unknown = isinstance(error, self._pillow.UnidentifiedImageError)
             why = "its form is unknown" if unknown else str(error)
             message = f"input {IMAGE!r} holds no picture: {why}; expected a JPEG or PNG file"
-            raise ValueError(message) from error
-        raise ValueError(
+            raise BadInputError(message) from error
+        raise BadInputError(
             f"input {IMAGE!r} has {width} x {height} pixels; expected at most {PIXELS_MAX:,} in all"
         )
 
