@@ -13,7 +13,6 @@ import grpc
 import orjson
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import JSONResponse, Response
-from tritonclient.grpc import service_pb2
 
 from router.grpc.rpc import RpcMethod
 from router.payloads.regions.region import Region
@@ -24,6 +23,7 @@ from router.security.auth.identity import CALLER
 from router.tensors.parts.errors import RequestError, bad_input, too_large
 from router.tensors.parts.places import DISABLED, ENABLE
 from router.tensors.parts.wording import listed, quoted
+from router.tensors.protos.files import oip
 
 KINDS = ("system", "cuda")
 
@@ -215,7 +215,7 @@ async def _status(regions: Regions | None, request: Any, context: Any) -> Any:
         found = [each for each in found if each.name == request.name]
         if not found:
             await context.abort(grpc.StatusCode.NOT_FOUND, _unknown("system", request.name))
-    answer = service_pb2.SystemSharedMemoryStatusResponse()
+    answer = oip.SystemSharedMemoryStatusResponse()
     for each in found:
         said = answer.regions[each.name]
         said.name, said.key, said.offset, said.byte_size = each.name, each.key, each.offset, each.byte_size
@@ -231,19 +231,19 @@ async def _register(regions: Regions | None, request: Any, context: Any) -> Any:
         memory.register(request.name, request.key, request.offset, request.byte_size)
     except RegistrationRefusedError as error:
         await context.abort(_STATUS[error.fault][1], str(error))
-    return service_pb2.SystemSharedMemoryRegisterResponse()
+    return oip.SystemSharedMemoryRegisterResponse()
 
 
 async def _unregister(regions: Regions | None, request: Any, _context: Any) -> Any:
     if regions is not None:
         regions.of(CALLER.get()).unregister(request.name)
-    return service_pb2.SystemSharedMemoryUnregisterResponse()
+    return oip.SystemSharedMemoryUnregisterResponse()
 
 
 async def _cuda_status(request: Any, context: Any) -> Any:
     if request.name:
         await context.abort(grpc.StatusCode.NOT_FOUND, _unknown("cuda", request.name))
-    return service_pb2.CudaSharedMemoryStatusResponse()
+    return oip.CudaSharedMemoryStatusResponse()
 
 
 async def _register_cuda(request: Any, context: Any) -> None:
@@ -251,7 +251,7 @@ async def _register_cuda(request: Any, context: Any) -> None:
 
 
 async def _unregister_cuda(_request: Any, _context: Any) -> Any:
-    return service_pb2.CudaSharedMemoryUnregisterResponse()
+    return oip.CudaSharedMemoryUnregisterResponse()
 
 
 def _unknown(kind: str, region: str) -> str:

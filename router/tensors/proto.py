@@ -9,7 +9,6 @@ from math import prod
 from typing import Any  # the generated protobuf classes carry no types
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from tritonclient.grpc import service_pb2
 
 from router.tensors.answer.answered import Value, parameters_of, plain_outputs
 from router.tensors.answer.classes import PARAMETER as CLASSES
@@ -29,6 +28,7 @@ from router.tensors.parts.places import (
 )
 from router.tensors.parts.recent import Recent
 from router.tensors.parts.wording import quoted, written
+from router.tensors.protos.files import oip
 from router.tensors.request.check import (
     ClaimedInput,
     arrange,
@@ -57,7 +57,7 @@ _CONTENTS = {
 """The field of InferTensorContents for each datatype; FP16 and BF16 have none."""
 
 _PACKED = {
-    datatype: service_pb2.InferTensorContents.DESCRIPTOR.fields_by_name[_CONTENTS[datatype]].number << 3 | 2
+    datatype: oip.InferTensorContents.DESCRIPTOR.fields_by_name[_CONTENTS[datatype]].number << 3 | 2
     for datatype in ("BOOL", "FP32", "FP64")
 }
 """Tags of the fields whose packed wire form is the tensor's raw form, byte by byte."""
@@ -67,8 +67,8 @@ PLANNED_BYTES = 2048
 """A request that says more besides its tensors is parsed each time; with the 1024 of _PLANS they bound its
 memory (about 10 MiB)."""
 
-_RAW = service_pb2.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | 2
-_ID = service_pb2.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3 | 2
+_RAW = oip.ModelInferResponse.DESCRIPTOR.fields_by_name["raw_output_contents"].number << 3 | 2
+_ID = oip.ModelInferResponse.DESCRIPTOR.fields_by_name["id"].number << 3 | 2
 
 
 class Plan:
@@ -154,7 +154,7 @@ def parse(message: bytes, found: Outline) -> tuple[Any, Sequence[Buffer] | None]
     if len(message) > SMALL_BYTES:
         rest, raw = split(message, found)
     try:
-        request = service_pb2.ModelInferRequest.FromString(rest)
+        request = oip.ModelInferRequest.FromString(rest)
     except DecodeError:
         raise damaged(len(message)) from None
     return request, raw
@@ -273,7 +273,7 @@ def encode(decoded: Decoded, reply: Reply) -> bytes:
 
 def _parameters(values: Mapping[str, Value]) -> bytes:
     """Return the field of an answer's parameters."""
-    response = service_pb2.ModelInferResponse()
+    response = oip.ModelInferResponse()
     for name, value in values.items():
         parameter = response.parameters[name]
         if isinstance(value, bool):
@@ -292,14 +292,14 @@ def _parameters(values: Mapping[str, Value]) -> bytes:
 
 def _opening(model: str) -> bytes:
     """Return the first fields of every answer of a model, and remember them."""
-    opening = service_pb2.ModelInferResponse(model_name=model, model_version=MODEL_VERSION)
+    opening = oip.ModelInferResponse(model_name=model, model_version=MODEL_VERSION)
     _OPENINGS.put(model, opening.SerializeToString())
     return bytes(opening.SerializeToString())
 
 
 def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
     """Return the field of an output without its data, and remember it."""
-    response = service_pb2.ModelInferResponse()
+    response = oip.ModelInferResponse()
     response.outputs.add(name=name, datatype=datatype, shape=shape)
     field: bytes = response.SerializeToString()
     _OUTPUTS.put((name, datatype, shape), field)
@@ -308,7 +308,7 @@ def _output(name: str, datatype: str, shape: tuple[int, ...]) -> bytes:
 
 def _placed_output(name: str, datatype: str, shape: tuple[int, ...], size: int, place: Place) -> bytes:
     """Return the field of an output that lies in the client's memory, and remember it."""
-    response = service_pb2.ModelInferResponse()
+    response = oip.ModelInferResponse()
     output = response.outputs.add(name=name, datatype=datatype, shape=shape)
     for key, value in place_parameters(place, size).items():
         if isinstance(value, int):

@@ -16,6 +16,7 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
         "sklearn": "sklearn",
         "torch": "torch",
         "transformers": "transformers",
+        "tritonclient": "remote",
     }
 )
 """The extra in pyproject.toml by package."""

@@ -6,19 +6,19 @@ from typing import Any, Final  # Any: neither grpc nor the generated messages ca
 
 import grpc
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from grpc_health.v1 import health_pb2
 
 from router.grpc.rpc.calls import GONE, Calls, abort, plain, reply_of
 from router.security.auth.rights import ANYBODY
 from router.tensors.parts.errors import RETRY_US, RequestError
 from router.tensors.parts.wording import quoted
+from router.tensors.protos.files import health
 from serving.ports import Reply, Serving
 from serving.values.specs import Limits
 from serving.values.vocabulary import QUEUE_FULL
 
 HEALTH_SERVICE: Final = "grpc.health.v1.Health"
 
-_STATUSES: Final = health_pb2.HealthCheckResponse
+_STATUSES: Final = health.HealthCheckResponse
 
 
 class _Watched:
@@ -73,7 +73,7 @@ class Health:
     def handlers(self) -> dict[str, Any]:
         """Return the handlers by path."""
         watch = grpc.stream_stream_rpc_method_handler(self._watch)
-        check = self._calls.unary(self._check, health_pb2.HealthCheckRequest, ANYBODY, probe=True)
+        check = self._calls.unary(self._check, health.HealthCheckRequest, ANYBODY, probe=True)
         return {f"/{HEALTH_SERVICE}/Check": check, f"/{HEALTH_SERVICE}/Watch": watch}
 
     async def _check(self, request: Any, context: Any) -> Any:
@@ -101,7 +101,7 @@ class Health:
     async def _service(self, context: Any) -> str:
         raw = await self._calls.read(context)
         try:
-            return str(health_pb2.HealthCheckRequest.FromString(plain(raw)).service)
+            return str(health.HealthCheckRequest.FromString(plain(raw)).service)
         except RequestError as error:
             await abort(context, Reply(error.outcome, error.message))
         except DecodeError:

@@ -9,21 +9,20 @@ from functools import partial
 from typing import Any, Final  # Any: neither grpc nor the generated messages carry types
 
 import grpc
-from google.protobuf import descriptor_pb2, text_format  # type: ignore[import-untyped]
+from google.protobuf import text_format  # type: ignore[import-untyped]
+from google.protobuf.descriptor_pb2 import FileDescriptorProto  # type: ignore[import-untyped]
 from google.protobuf.descriptor_pool import DescriptorPool  # type: ignore[import-untyped]
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from grpc_health.v1 import health_pb2
-from grpc_reflection.v1alpha import reflection_pb2
-from tritonclient.grpc import service_pb2
 
 from router.grpc.rpc.calls import Calls, plain
 from router.security.auth.rights import CLIENTS
 from router.tensors.parts.errors import RequestError
 from router.tensors.parts.wording import quoted
+from router.tensors.protos.files import FILES, reflection
 
 OLD, NEW = "grpc.reflection.v1alpha", "grpc.reflection.v1"
 PATHS: Final = tuple(f"/{package}.ServerReflection/ServerReflectionInfo" for package in (NEW, OLD))
-_Answer = reflection_pb2.ServerReflectionResponse
+_Answer = reflection.ServerReflectionResponse
 _NOT_FOUND: Final = grpc.StatusCode.NOT_FOUND.value[0]
 _BAD: Final = grpc.StatusCode.INVALID_ARGUMENT.value[0]
 
@@ -50,7 +49,7 @@ class Reflection:
         """Answer each question, until the client ends the stream, or is silent for too long."""
         while (raw := await self._calls.next(context)) is not None:
             try:
-                asked = reflection_pb2.ServerReflectionRequest.FromString(plain(raw))
+                asked = reflection.ServerReflectionRequest.FromString(plain(raw))
             except (RequestError, DecodeError):
                 sentence = "the message is no ServerReflectionRequest"
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, sentence)
@@ -105,13 +104,11 @@ class Reflection:
 def _served() -> tuple[DescriptorPool, list[str]]:
     """Return a pool with the files of what is served, and the names of the services in them."""
     pool, services = DescriptorPool(), []
-    files = [*service_pb2.DESCRIPTOR.dependencies, service_pb2.DESCRIPTOR]
-    files += [health_pb2.DESCRIPTOR, reflection_pb2.DESCRIPTOR]
-    protos = [descriptor_pb2.FileDescriptorProto.FromString(each.serialized_pb) for each in files]
-    # The messages of v1 have no package of their own on PyPI.
-    renamed = text_format.MessageToString(protos[-1]).replace("v1alpha", "v1")
-    protos.append(text_format.Parse(renamed, descriptor_pb2.FileDescriptorProto()))
-    for proto in protos:
+    (old,) = (each for each in FILES if each.package == OLD)
+    renamed = (
+        text_format.MessageToString(old).replace("v1alpha", "v1").replace("reflection.proto", "v1.proto")
+    )
+    for proto in (*FILES, text_format.Parse(renamed, FileDescriptorProto())):
         pool.AddSerializedFile(proto.SerializeToString())
         services += [f"{proto.package}.{each.name}" for each in proto.service]
     return pool, services

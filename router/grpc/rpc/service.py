@@ -1,8 +1,7 @@
 """The services of the gRPC edge, by what a call's context can do: whichever server has taken the call.
 
 A context is as grpc.aio's: `read`, `write`, `abort`, metadata, peer and deadline. `router/grpc/fastrpc` has
-its own. Only tritonclient's stubs are used: a second copy of the package `inference` cannot be loaded into
-the same process.
+its own.
 """
 
 import asyncio
@@ -11,7 +10,6 @@ from functools import partial
 from typing import Any, Final  # Any: neither grpc nor the generated messages carry types
 
 import grpc
-from tritonclient.grpc import service_pb2
 
 from router.grpc.rpc.calls import Calls, RpcMethod, Screened, abort, fields_of, reply_of
 from router.grpc.rpc.health import Health
@@ -29,6 +27,7 @@ from router.security.auth.identity import CALLER, may_use
 from router.security.auth.rights import rpc_roles
 from router.security.tls.gate import Gate
 from router.tensors.parts.errors import RequestError
+from router.tensors.protos.files import POOL, oip
 from router.tensors.request.decoded import MODEL_VERSION
 from serving.ports import Call, Reply, Serving
 from serving.values.specs import Limits, ServedModel
@@ -165,10 +164,10 @@ class RpcService:
     # metadata
 
     async def _server_live(self, _request: Any, _context: Any) -> Any:
-        return service_pb2.ServerLiveResponse(live=self.is_live())
+        return oip.ServerLiveResponse(live=self.is_live())
 
     async def _server_ready(self, _request: Any, _context: Any) -> Any:
-        return service_pb2.ServerReadyResponse(ready=self.serving.ready)
+        return oip.ServerReadyResponse(ready=self.serving.ready)
 
     async def _model_ready(self, request: Any, context: Any) -> Any:
         try:
@@ -176,10 +175,10 @@ class RpcService:
         except RequestError as error:
             await abort(context, reply_of(error))
         known = request.name in self.serving.models and request.version in ("", MODEL_VERSION)
-        return service_pb2.ModelReadyResponse(ready=known and self.serving.model_ready(request.name))
+        return oip.ModelReadyResponse(ready=known and self.serving.model_ready(request.name))
 
     async def _server_metadata(self, _request: Any, _context: Any) -> Any:
-        return service_pb2.ServerMetadataResponse(
+        return oip.ServerMetadataResponse(
             name=self._name, version=self._version, extensions=extensions(self.inferences.regions)
         )
 
@@ -188,8 +187,8 @@ class RpcService:
             spec = self._model(request.name, request.version).spec
         except RequestError as error:
             await abort(context, reply_of(error))
-        tensor = service_pb2.ModelMetadataResponse.TensorMetadata
-        return service_pb2.ModelMetadataResponse(
+        tensor = oip.ModelMetadataResponse.TensorMetadata
+        return oip.ModelMetadataResponse(
             name=spec.name,
             versions=[MODEL_VERSION],
             platform=platform_of(spec),
@@ -206,7 +205,7 @@ class RpcService:
             one = [self._model(request.name, request.version).name] if request.name else []
         except RequestError as error:
             await abort(context, reply_of(error))
-        answer = service_pb2.ModelStatisticsResponse()
+        answer = oip.ModelStatisticsResponse()
         caller = CALLER.get()
         for name in one or [each for each in self.serving.models if may_use(caller, each)]:
             answer.model_stats.add(**self._statistics(name))
@@ -231,10 +230,10 @@ class RpcService:
         }
         streamed = self.streams.handler(f"/{SERVICE}/{STREAM}", self.access)
         handlers = {INFER: self.calls.infer(self._answer), STREAM: streamed}
-        for method in service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].methods:
+        for method in POOL.FindServiceByName(SERVICE).methods:
             name = method.name
             if name in answered:
-                request = getattr(service_pb2, method.input_type.name)
+                request = getattr(oip, method.input_type.name)
                 roles = rpc_roles(name)
                 handlers[name] = self.calls.unary(answered[name], request, roles, probe=name in probes)
             elif name not in handlers:

@@ -5,12 +5,12 @@ from typing import Annotated, Any  # Any: the generated messages carry no types
 
 from fastapi import FastAPI, Path
 from fastapi.responses import Response
-from tritonclient.grpc import service_pb2
 
 from router.grpc.rpc import RpcMethod
 from router.management.triton.answering import find_usable, json_of, rpc_method
 from router.management.triton.model_config import as_json
 from router.protocol.oip import find_model
+from router.tensors.protos.files import oip
 from router.tensors.request.decoded import MODEL_VERSION
 from serving.ports import Serving
 from serving.values.specs import ServedModel
@@ -41,6 +41,6 @@ def model_config_methods(serving: Serving, configure: Configure) -> Mapping[str,
 
     async def answer(request: Any) -> Any:
         model = find_usable(serving, request.name, request.version)
-        return service_pb2.ModelConfigResponse(config=configure(model))
+        return oip.ModelConfigResponse(config=configure(model))
 
     return {"ModelConfig": rpc_method(answer)}

@@ -9,10 +9,10 @@ from typing import Any, Final  # Any: the generated messages carry no types
 
 from google.protobuf.descriptor import FieldDescriptor  # type: ignore[import-untyped]
 from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
-from tritonclient.grpc import model_config_pb2
 
 from router.management.triton.sequence_config import data_type, tell_sequences
 from router.protocol.oip import platform_of
+from router.tensors.protos.files import oip
 from serving.values.slice_specs import SliceSpec
 from serving.values.specs import Limits, ServedModel
 
@@ -27,7 +27,7 @@ _WHOLE: Final = frozenset(
 def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceSpec], *, keeps: bool) -> Any:
     """Return the ModelConfig. `slices`: those of the gateway, by name. `keeps`: whether it keeps answers."""
     spec = model.spec
-    config = model_config_pb2.ModelConfig(
+    config = oip.ModelConfig(
         name=spec.name,
         platform=platform_of(spec),
         backend=spec.variant(spec.default_variant).backend,
@@ -94,7 +94,7 @@ def _instances(model: ServedModel, slices: Mapping[str, SliceSpec]) -> list[dict
 
 
 def _instance_group(device: str, count: int) -> dict[str, Any]:
-    kind = model_config_pb2.ModelInstanceGroup
+    kind = oip.ModelInstanceGroup
     if device == "cpu":
         return {"kind": kind.KIND_CPU, "count": count}
     number = device.rpartition(":")[2]

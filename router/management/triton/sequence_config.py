@@ -2,8 +2,7 @@
 
 from typing import Any, Final  # Any: the generated messages carry no types
 
-from tritonclient.grpc import model_config_pb2
-
+from router.tensors.protos.files import oip
 from serving.values.sequences import ControlSpec, SequenceSpec
 from serving.values.tensor import ANY
 
@@ -43,6 +42,6 @@ def _tell_control(told: Any, control: ControlSpec) -> None:
 def data_type(datatype: str) -> int:
     """Return the value of Triton's DataType; TYPE_INVALID for a tensor of any datatype."""
     if datatype == ANY:
-        return int(model_config_pb2.DataType.TYPE_INVALID)
+        return int(oip.DataType.TYPE_INVALID)
     word = "STRING" if datatype == "BYTES" else datatype
-    return int(model_config_pb2.DataType.Value(f"TYPE_{word}"))
+    return int(oip.DataType.Value(f"TYPE_{word}"))

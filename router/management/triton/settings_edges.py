@@ -6,7 +6,6 @@ from typing import Annotated, Any, Final  # Any: the generated messages carry no
 import orjson
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response
-from tritonclient.grpc import service_pb2
 
 from router.grpc.rpc import RpcMethod
 from router.management.operations.repository.refusals import BAD_INPUT, TOO_LARGE, RepositoryError
@@ -19,6 +18,7 @@ from router.security.auth.identity import CALLER, may_use
 from router.settings.keys import ADMIN
 from router.tensors.parts.errors import RequestError
 from router.tensors.parts.wording import quoted
+from router.tensors.protos.files import oip
 from serving.ports import Serving
 from serving.values.vocabulary import FORBIDDEN
 
@@ -87,7 +87,7 @@ def settings_methods(serving: Serving) -> Mapping[str, RpcMethod]:
         if request.settings:
             _require_admin()
             check_trace_settings({name: list(each.value) for name, each in request.settings.items()})
-        answer = service_pb2.TraceSettingResponse()
+        answer = oip.TraceSettingResponse()
         for name, value in trace_settings().items():
             answer.settings[name].value.extend([value] if isinstance(value, str) else value)
         return answer
@@ -104,7 +104,7 @@ async def _answer_log(request: Any) -> Any:
     if request.settings:
         _require_admin()
         change_log_settings({name: _value(each) for name, each in request.settings.items()})
-    answer = service_pb2.LogSettingsResponse()
+    answer = oip.LogSettingsResponse()
     for name, value in log_settings().items():
         setattr(answer.settings[name], _FIELDS[type(value)], value)
     return answer

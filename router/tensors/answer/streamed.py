@@ -6,19 +6,16 @@ An answer says whether it is its request's last by the parameter `triton_final_r
 
 from typing import Final
 
-from tritonclient.grpc import service_pb2
-
+from router.tensors.protos.files import oip
 from router.tensors.request.decoded import MODEL_VERSION
 
 FINAL: Final = "triton_final_response"
 
-_ANSWER: Final = (
-    service_pb2.ModelStreamInferResponse.DESCRIPTOR.fields_by_name["infer_response"].number << 3 | 2
-)
+_ANSWER: Final = oip.ModelStreamInferResponse.DESCRIPTOR.fields_by_name["infer_response"].number << 3 | 2
 
 
 def _parameter(final: bool) -> bytes:
-    response = service_pb2.ModelInferResponse()
+    response = oip.ModelInferResponse()
     response.parameters[FINAL].bool_param = final
     return bytes(response.SerializeToString())
 
@@ -41,13 +38,13 @@ def stream_answer(answer: bytes, final: bool) -> bytes:
 
 def stream_end(request_id: str, model: str) -> bytes:
     """Return the answer without outputs that ends a request of a model with any number of answers."""
-    answer = service_pb2.ModelInferResponse(id=request_id, model_name=model, model_version=MODEL_VERSION)
+    answer = oip.ModelInferResponse(id=request_id, model_name=model, model_version=MODEL_VERSION)
     return stream_answer(bytes(answer.SerializeToString()), True)
 
 
 def stream_error(sentence: str, request_id: str, model: str) -> bytes:
     """Return the answer to a request that failed; the stream goes on. `model`: "" where it is unknown."""
-    response = service_pb2.ModelStreamInferResponse(error_message=sentence)
+    response = oip.ModelStreamInferResponse(error_message=sentence)
     answer = response.infer_response
     answer.id = request_id
     if model:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf import text_format  # type: ignore[import-untyped]
-from tritonclient.grpc import model_config_pb2
 
+from router.tensors.protos.files import oip
 from router.verbs.target.errors import TargetError
 from router.verbs.target.target import REMOTE, Target
 from serving.worker.backends.signature import Dimension, Signature, Tensor
@@ -71,7 +71,7 @@ def _config(file: Path) -> Any:
     if not file.is_file():
         raise TargetError(f"it has no {CONFIG}; Triton can write it: `curl HOST:8000/v2/models/NAME/config`")
     try:
-        found = text_format.Parse(file.read_text("utf-8"), model_config_pb2.ModelConfig())
+        found = text_format.Parse(file.read_text("utf-8"), oip.ModelConfig())
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise TargetError(f"{file}:{error}") from None
     if not found.input or not found.output:
@@ -133,7 +133,7 @@ def _tensor(stated: Any, batch: int, labels: Path | None = None) -> Tensor:
         int(side) if side >= 0 else f"{stated.name}.{at}"
         for at, side in enumerate(stated.dims, 1 if batch else 0)
     ]
-    kind = model_config_pb2.DataType.Name(stated.data_type).removeprefix("TYPE_")
+    kind = oip.DataType.Name(stated.data_type).removeprefix("TYPE_")
     if kind == "INVALID":
         raise TargetError(f"{stated.name!r} states no data_type")
     names = labels.read_text("utf-8").split("\n") if labels is not None and labels.is_file() else []

@@ -20,7 +20,7 @@ ANSWER_S: Final = 30.0
 """The longest wait for an answer. The gateway gives a late batch up by itself; this ends the call."""
 CONNECT_S: Final = 5.0
 """The longest wait for a server that is asked what it serves."""
-MISSING: Final = "tritonclient is not installed here; try `pip install 'tritonclient[grpc]'`"
+MISSING: Final = "tritonclient is not installed here; try `pip install 'penstock[remote]'`"
 AWAY: Final = "StatusCode.UNAVAILABLE"
 INVALID: Final = "StatusCode.INVALID_ARGUMENT"
 

@@ -5,16 +5,16 @@ from typing import Any, Final  # Any: parsed JSON
 
 import orjson
 from google.protobuf.json_format import ParseDict, ParseError  # type: ignore[import-untyped]
-from tritonclient.grpc import model_config_pb2
 
 from router.management.operations.repository.refusals import BAD_INPUT, UNSUPPORTED, RepositoryError
 from router.protocol.oip import PLATFORMS
 from router.tensors.parts.wording import quoted, suggestion
+from router.tensors.protos.files import oip
 
 BATCH_MAX: Final = 65_536
 """As model.yaml's own bound."""
 
-_KEYS: Final = frozenset(field.name for field in model_config_pb2.ModelConfig.DESCRIPTOR.fields)
+_KEYS: Final = frozenset(field.name for field in oip.ModelConfig.DESCRIPTOR.fields)
 _DIGITS_MAX: Final = 9
 
 
@@ -91,7 +91,7 @@ def _is_served(key: str, value: object, served: Any) -> bool:
     if served is None:
         return False
     try:
-        stated = ParseDict({key: value}, model_config_pb2.ModelConfig())
+        stated = ParseDict({key: value}, oip.ModelConfig())
     except ParseError:
         return False
     return bool(getattr(stated, key) == getattr(served, key))

@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any  # neither grpc nor the generated messages carry types
 
 import grpc
-from tritonclient.grpc import service_pb2
 
 from router.management.operations.repository.modelconfig import check_unload, read_batch_max
 from router.management.operations.repository.refusals import NO_REPOSITORY_NAME, UNSUPPORTED, RepositoryError
 from router.management.operations.repository.repository import Repository
 from router.protocol.outcomes import INTERNAL_ERROR
 from router.security.auth.identity import CALLER, may_use
+from router.tensors.protos.files import oip
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ async def _call(answer: _Answer, repository: Repository, request: Any, context: 
 
 
 async def _index(repository: Repository, request: Any) -> Any:
-    answer = service_pb2.RepositoryIndexResponse()
+    answer = oip.RepositoryIndexResponse()
     identity = CALLER.get()
     for each in await repository.index(request.ready):
         if may_use(identity, each.name):
@@ -54,14 +54,14 @@ async def _load(repository: Repository, request: Any) -> Any:
     _check_repository_name(request)
     name, parameters = request.model_name, {key: _value(each) for key, each in request.parameters.items()}
     await repository.load(name, read_batch_max(name, parameters, repository.configured(name)))
-    return service_pb2.RepositoryModelLoadResponse()
+    return oip.RepositoryModelLoadResponse()
 
 
 async def _unload(repository: Repository, request: Any) -> Any:
     _check_repository_name(request)
     check_unload(request.parameters)
     await repository.unload(request.model_name)
-    return service_pb2.RepositoryModelUnloadResponse()
+    return oip.RepositoryModelUnloadResponse()
 
 
 def _check_repository_name(request: Any) -> None:

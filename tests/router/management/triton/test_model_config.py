@@ -8,7 +8,6 @@ import pytest
 import tritonclient.grpc.aio as triton_grpc
 from fastapi import FastAPI
 from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
-from tritonclient.grpc import model_config_pb2
 from tritonclient.utils import InferenceServerException
 
 from router.http.app import create_app
@@ -16,6 +15,7 @@ from router.management.triton.config_edges import add_model_config, model_config
 from router.management.triton.model_config import as_json, model_config
 from router.payloads.bulk.pool import Bulk
 from router.protocol.oip import PLATFORMS
+from router.tensors.protos.files import oip
 from serving.values.slice_specs import SliceSpec
 from serving.values.specs import BatchingSpec, Limits, Priorities, ServedModel
 from serving.worker.backends.chosen import BACKENDS
@@ -100,7 +100,7 @@ def test_the_response_cache_is_on_where_answers_are_kept(cache: bool, keeps: boo
 
 
 def test_the_json_is_a_model_config_again() -> None:
-    read = ParseDict(configured(), model_config_pb2.ModelConfig())
+    read = ParseDict(configured(), oip.ModelConfig())
     assert read == model_config(SIMPLE, Limits(), SLICES, keeps=False)
 
 
@@ -122,7 +122,9 @@ async def test_over_grpc_tritonclient_reads_the_same() -> None:
     edge.address = f"127.0.0.1:{await edge.server.start(0)}"
     try:
         async with triton_grpc.InferenceServerClient(edge.address) as client:
-            assert (await client.get_model_config("simple")).config == configure(SIMPLE)
+            assert (await client.get_model_config("simple")).config.SerializeToString() == configure(
+                SIMPLE
+            ).SerializeToString()
             assert (await client.get_model_config("simple", "1")).config.max_batch_size == 8
             for name, version in (("nobody", ""), ("simple", "2")):
                 with pytest.raises(InferenceServerException, match="Request for unknown model: "):

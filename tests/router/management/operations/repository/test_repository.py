@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
-from tritonclient.grpc import model_config_pb2
 
 from router.management.operations.repository.modelconfig import BATCH_MAX, read_batch_max
 from router.management.operations.repository.refusals import (
@@ -22,6 +21,7 @@ from router.management.operations.repository.refusals import (
 )
 from router.management.operations.repository.repository import IndexEntry
 from router.settings import Settings
+from router.tensors.protos.files import oip
 from serving.control.state.replicas import ReplicaRecord, ReplicaStatus
 from serving.profile.sweeping.sweep import Sweep
 from tests.router.management.operations.worlds import GATEWAY, World
@@ -283,7 +283,7 @@ async def test_a_placement_counts_for_what_is_loaded_again(tmp_path: Path) -> No
 def test_the_batch_size_may_be_a_number_or_digits() -> None:
     for stated in ("16", '"16"'):
         assert read_batch_max("m", {"config": f'{{"max_batch_size": {stated}, "name": "m"}}'}) == 16
-    unbatched = model_config_pb2.ModelConfig(max_batch_size=0)
+    unbatched = oip.ModelConfig(max_batch_size=0)
     assert read_batch_max("m", {"config": '{"max_batch_size": 0}'}, unbatched) is None
     assert read_batch_max("m", {}) is None
     nothing = '{"platform": "", "backend": "python", "version_policy": {"latest": {}}, "input": []}'
@@ -291,7 +291,7 @@ def test_the_batch_size_may_be_a_number_or_digits() -> None:
 
 
 def test_a_load_may_repeat_what_the_served_model_s_configuration_says() -> None:
-    served = ParseDict({"input": [{"name": "X", "dims": [4]}]}, model_config_pb2.ModelConfig())
+    served = ParseDict({"input": [{"name": "X", "dims": [4]}]}, oip.ModelConfig())
     for dims, same in (('["4"]', True), ("[4]", True), ("[5]", False), ('"x"', False)):
         config = {"config": f'{{"input": [{{"name": "X", "dims": {dims}}}], "max_batch_size": 2}}'}
         if same:
