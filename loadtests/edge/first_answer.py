@@ -1,6 +1,6 @@
 """From nothing to the first answer of an own Python function, with Penstock and with peers.
 
-  python -m loadtests.edge.first_answer --wheel dist/penstock-0.1.0-cp311-none-linux_x86_64.whl
+  python -m loadtests.edge.first_answer --wheel dist/penstock-*.whl
 
 Each contender gets an empty environment and an empty folder. pip installs it, one file is written, its
 command starts, and an HTTP request is repeated until one is answered. The table has the seconds of the
