@@ -37,8 +37,6 @@ LOOK_S: Final = 1.0
 REST_S: Final = 5.0
 """What an actor waits before Ray starts it again, if its agent has ended: it may not be admitted."""
 
-ACTOR: Final = "agent-"
-
 Json = dict[str, Any]
 
 
@@ -86,7 +84,7 @@ class RayAgents:
         """Take over the agents with these names that a predecessor has left."""
         for name in names:
             with suppress(ValueError):  # it has none of that name
-                self._agents[name] = ray.get_actor(f"{ACTOR}{name}", NAMESPACE)
+                self._agents[name] = ray.get_actor(actor_name(self._asked, name), NAMESPACE)
 
     def look(self, places: Mapping[str, Place], idle_s: float = 0.0) -> None:
         """Place an agent where there is none, and end those that have had no place for so long."""
@@ -138,7 +136,7 @@ class RayAgents:
     def _place(self, key: str, place: Place) -> Any:
         asked = self._asked
         options = {
-            "name": f"{ACTOR}{key}",
+            "name": actor_name(asked, key),
             "namespace": NAMESPACE,
             "get_if_exists": True,
             "lifetime": "detached",
@@ -170,6 +168,11 @@ def name_of(node: Json) -> str:
     """Return the name that slices use: that of `ray start --node-name`, else the machine's."""
     stated = str(node.get("NodeName") or "")
     return stated if stated not in ("", node["NodeManagerAddress"]) else str(node["NodeManagerHostname"])
+
+
+def actor_name(asked: NodeOptions, key: str) -> str:
+    """Return the name of an agent's actor: a cluster may have agents of several gateways."""
+    return f"{asked.join} {key}"
 
 
 def agent_command(asked: NodeOptions, name: str) -> list[str]:
@@ -207,7 +210,7 @@ def serve_on_ray(asked: NodeOptions) -> int:
         say(f"agents call {asked.join} from {where} of the Ray cluster at {asked.ray}")
         agents = RayAgents(asked, token)
         if needed is not None:
-            agents.adopt(some_nodes(left_names(), asked.name))
+            agents.adopt(some_nodes(left_names(asked), asked.name))
             needed.begin()
         while not ended.wait(LOOK_S):
             if needed is not None and needed.refused:
@@ -235,10 +238,11 @@ def _look(agents: RayAgents, asked: NodeOptions, needed: NeededNodes | None) -> 
         agents.look(some_nodes(needed.names, asked.name), asked.idle_s)
 
 
-def left_names() -> list[str]:
-    """Return the names of agents that the cluster has already."""
+def left_names(asked: NodeOptions) -> list[str]:
+    """Return the names of agents of this gateway that the cluster has already."""
     known: list[str] = ray.util.list_named_actors()
-    return [name.removeprefix(ACTOR) for name in known if name.startswith(ACTOR)]
+    prefix = actor_name(asked, "")
+    return [name.removeprefix(prefix) for name in known if name.startswith(prefix)]
 
 
 def read_needed(asked: NodeOptions, token: str) -> NeededNodes | None:
