@@ -9,10 +9,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_tools import protoc
 from tritonclient.grpc import model_config_pb2, service_pb2
 
-from router.tensors.protos import files
 from router.tensors.protos.files import POOL, health, oip, reflection
 
-FOLDER = Path(files.__file__).parent
+FOLDER = Path(__file__).parents[3] / "router" / "tensors" / "protos"
 THEIRS = (service_pb2, model_config_pb2, health_pb2, reflection_pb2)
 
 
