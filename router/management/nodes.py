@@ -48,6 +48,8 @@ class NodeBoard:
 
     def needed(self) -> dict[str, bool]:
         """Return whether the present load needs each node."""
+        if self._door is None:
+            return {}
         needed = self._needed()
         return {name: name in needed for name in self.present()}
 
