@@ -73,6 +73,10 @@ def read_cells(
 
 def _read_redis(findings: Findings, section: CellsSection, cache: CacheSpec | None) -> RedisSpec | None:
     if section.redis is not None:
+        for key in ("budget_ms", "key_env"):
+            if findings.document.at((*LOC, "redis", key)) is not None:
+                message = f"`{key}` is of kept answers, and cells keep none there; expected no `{key}` here"
+                findings.add((*LOC, "redis", key), message, at_key=True)
         return read_redis(findings, (*LOC, "redis"))
     if cache is not None and cache.redis is not None:
         return cache.redis

@@ -58,6 +58,11 @@ def test_redis_may_have_a_section_of_its_own(home: Path, monkeypatch: pytest.Mon
         ("{}", "no Redis where the cells meet; expected `redis: redis://host:6379/0`"),
         ("{redis: 'http://x'}", "not the URL of a Redis server; got the scheme 'http', expected redis://"),
         ("{redis: {}}", "url"),
+        (
+            f"{{redis: {{url: '{REDIS}', budget_ms: 5}}}}",
+            "cells.redis.budget_ms: `budget_ms` is of kept answers, and cells keep none there",
+        ),
+        (f"{{redis: {{url: '{REDIS}', key_env: K}}}}", "`key_env` is of kept answers"),
         (f"{{redis: '{REDIS}', port: 8000}}", "the port of another door"),
         (f"{{redis: '{REDIS}', host: 0.0.0.0}}", "0.0.0.0 is no address for others"),
         ("{redis: 'unix:///tmp/redis.sock', host: 0.0.0.0}", "0.0.0.0 is no address for others"),
