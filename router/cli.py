@@ -20,6 +20,7 @@ from router.verbs.importing.options import ImportOptions
 from router.verbs.place.options import PlaceOptions
 from router.verbs.profiling.options import ProfileOptions
 from router.verbs.simulate.options import SimulateOptions
+from router.verbs.target.errors import MODELS
 from serving.values.extras import cure
 
 app = typer.Typer(cls=Verbs, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -51,8 +52,7 @@ TargetArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="MODEL",
-        help="One model: a .py, .onnx, .xml, .pt2, .joblib or .pkl file, hf:FOLDER, a model folder, "
-        "or remote:HOST:PORT/MODEL.",
+        help=f"One model: {MODELS}.",
     ),
 ]
 SloOption = Annotated[str | None, typer.Option(help="The SLO of MODEL, such as 50ms; else one is derived.")]

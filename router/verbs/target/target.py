@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from router.verbs.target.errors import TargetError
+from router.verbs.target.errors import FORMS, TargetError
 
 SETTINGS: Final = (".yaml", ".yml")
 BACKENDS: Final[Mapping[str, str]] = {
@@ -15,10 +15,6 @@ BACKENDS: Final[Mapping[str, str]] = {
 }  # fmt: skip
 HUB: Final = "hf:"
 REMOTE: Final = "remote:"
-FORMS: Final = (
-    "a .py, .onnx, .xml, .pt2, .joblib or .pkl file, hf:FOLDER, a model folder, remote:HOST:PORT/MODEL, "
-    "or a .yaml of settings"
-)
 
 
 @dataclass(frozen=True, slots=True)
