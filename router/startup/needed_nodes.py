@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from serving.runtime.nodes.dialing import Gateway, call_as_engine
@@ -29,10 +30,24 @@ class NeededNodes:
         self._gateways = gateways
         self._engine = engine
         self._token = token
+        self._loop = asyncio.new_event_loop()
+        self._task = self._loop.create_task(self._run())
+        self._thread = threading.Thread(target=self._listen, daemon=True)
 
     def begin(self) -> None:
-        """Listen until the process ends."""
-        threading.Thread(target=asyncio.run, args=(self._run(),), daemon=True).start()
+        """Listen until `end`, or until the process ends."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Listen no longer."""
+        with suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self._task.cancel)
+        self._thread.join()
+
+    def _listen(self) -> None:
+        with suppress(asyncio.CancelledError):
+            self._loop.run_until_complete(self._task)
+        self._loop.close()
 
     async def _run(self) -> None:
         at, said = 0, ""

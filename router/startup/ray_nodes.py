@@ -224,6 +224,8 @@ def serve_on_ray(asked: NodeOptions) -> int:
                 logger.error("--ray %s: %s; the agents go on", asked.ray, error)
                 return 1
         stay = asked.stay and by[0] == signal.SIGTERM
+        if needed is not None:
+            needed.end()
         if not stay:
             agents.end()
         ray.shutdown()

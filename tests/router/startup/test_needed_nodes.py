@@ -1,6 +1,7 @@
 """What an engine hears at a gateway's door: which nodes are needed, by a door with real connections."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,36 +20,40 @@ async def place(tmp_path: Path) -> AsyncIterator[Estate]:
         yield made
 
 
-def listening(gateways: list[Gateway], token: str = TOKEN) -> NeededNodes:
+@contextmanager
+def listening(gateways: list[Gateway], token: str = TOKEN) -> Iterator[NeededNodes]:
     needed = NeededNodes(gateways, "ray", token)
     needed.begin()
-    return needed
+    try:
+        yield needed
+    finally:
+        needed.end()
 
 
 async def test_an_engine_hears_what_is_needed_and_each_change(place: Estate) -> None:
-    needed = listening([place.gateway])
-    await until(lambda: needed.names == frozenset())
-    place.door.needed = lambda: {"a", "b"}
-    await until(lambda: needed.names == frozenset({"a", "b"}))
+    with listening([place.gateway]) as needed:
+        await until(lambda: needed.names == frozenset())
+        place.door.needed = lambda: {"a", "b"}
+        await until(lambda: needed.names == frozenset({"a", "b"}))
 
 
 async def test_the_last_word_holds_while_the_gateway_is_away(place: Estate) -> None:
     place.door.needed = lambda: {"a"}
-    needed = listening([place.gateway])
-    await until(lambda: needed.names == frozenset({"a"}))
-    place.door.needed = tuple
-    await place.door.close()
-    assert (needed.names, needed.refused) == (frozenset({"a"}), "")
+    with listening([place.gateway]) as needed:
+        await until(lambda: needed.names == frozenset({"a"}))
+        place.door.needed = tuple
+        await place.door.close()
+        assert (needed.names, needed.refused) == (frozenset({"a"}), "")
 
 
 async def test_an_engine_with_another_token_hears_why(place: Estate) -> None:
-    needed = listening([place.gateway], "another secret")
-    await until(lambda: bool(needed.refused))
-    assert needed.names is None
-    assert needed.refused == f"{place.gateway}: the gateway has another token"
+    with listening([place.gateway], "another secret") as needed:
+        await until(lambda: bool(needed.refused))
+        assert needed.names is None
+        assert needed.refused == f"{place.gateway}: the gateway has another token"
 
 
 async def test_of_several_gateways_the_first_that_answers_counts(place: Estate) -> None:
     place.door.needed = lambda: {"a"}
-    needed = listening([Gateway(HOST, 1), place.gateway])
-    await until(lambda: needed.names == frozenset({"a"}))
+    with listening([Gateway(HOST, 1), place.gateway]) as needed:
+        await until(lambda: needed.names == frozenset({"a"}))
