@@ -109,13 +109,14 @@ class RayAgents:
     def _listen(self) -> None:
         """Forget the agents that are gone for good, so that others take their places."""
         for key, agent in [*self._agents.items()]:
-            name, call = self._names.get(key, key), self._calls.setdefault(key, agent.pid.remote())
-            if not ray.wait([call], timeout=0)[0]:
+            name = self._names.get(key, key)
+            if key not in self._calls:
+                self._calls[key] = agent.pid.remote()
+            if not ray.wait([self._calls[key]], timeout=0)[0]:
                 continue
-            del self._calls[key]
             try:
-                pid = ray.get(call)
-            except ray.exceptions.RayActorError as error:
+                pid = ray.get(self._calls.pop(key))
+            except ray.exceptions.RayError as error:
                 logger.warning("the agent on %s is lost: %s", name, str(error).partition("\n")[0])
                 self._forget(key)
                 continue
