@@ -29,6 +29,8 @@ from serving.worker.process.confined import follow
 REST_S: Final = 1.0
 """Before a part is started again."""
 LOOK_S: Final = 0.1
+STAGGER_S: Final = 4.0
+"""Between the starts of two Ray nodes: of two that start at once on one machine, one may wait for 30 s."""
 END_S: Final = 15.0
 """What a part may take to end before it is killed; an agent leaves in 5 s."""
 HOST: Final = "127.0.0.1"
@@ -72,10 +74,11 @@ def door_and_nodes(settings: Settings) -> tuple[str, tuple[str, ...]]:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A command that starts once somebody listens at `after` (HOST:PORT), at once without one."""
+    """A command that starts `wait_s` after somebody listens at `after` (HOST:PORT), at once without one."""
 
     command: Sequence[str]
     after: str = ""
+    wait_s: float = 0.0
 
 
 async def _up(config: Path, parts: Sequence[Part], log: IO[bytes]) -> int:
@@ -110,7 +113,7 @@ def ray_parts(door: str, nodes: Sequence[str], folder: str) -> list[Part]:
     head += ["--node-name", "head", "--node-ip-address", HOST, "--port", address.rpartition(":")[2]]
     head += ["--ray-client-server-port", client]
     other = [ray, "start", "--block", "--address", address, "--node-ip-address", HOST, "--num-cpus", "1"]
-    others = [Part([*other, "--node-name", name], address) for name in nodes]
+    others = [Part([*other, "--node-name", name], address, at * STAGGER_S) for at, name in enumerate(nodes)]
     agents = [sys.executable, "-m", "router.cli", "node", "--join", door, "--ray", address]
     return [Part(head), *others, Part([*agents, "--cache", f"{folder}/models"], address)]
 
@@ -128,6 +131,7 @@ class Kept:
         while True:
             if self._part.after:
                 await _listener(self._part.after)
+                await asyncio.sleep(self._part.wait_s)
             self._process = await _start(self._part.command, self._output)
             await self._process.wait()
             await asyncio.sleep(REST_S)
