@@ -23,6 +23,8 @@ from typing import IO, Final
 
 from router.logs.logs import say
 from router.settings import Settings, SettingsError, load_settings
+from serving.runtime.cells.address import ANYWHERE
+from serving.runtime.nodes.dialing import Gateway
 from serving.values.nodes import TOKEN_ENV
 from serving.worker.process.confined import follow
 
@@ -69,7 +71,7 @@ def door_and_nodes(settings: Settings) -> tuple[str, tuple[str, ...]]:
         raise UpError("penstock up: the file has no node to play; expected `node:` in an entry of `slices:`")
     if not spec.port:
         raise UpError("penstock up: nodes.port: nodes cannot call at port 0; expected a port, such as 8005")
-    return f"{HOST}:{spec.port}", spec.names
+    return str(Gateway(HOST if spec.host in ANYWHERE else spec.host, spec.port)), spec.names
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ kept that a crash or another change could outdate: a lost slice is one that no m
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from serving.control.commands import Cold, Command, Expect, FindCapacity, Look, SolveScaling
@@ -35,7 +35,7 @@ from serving.control.state.desired import DesiredReplica, DesiredSlice, DesiredS
 from serving.control.state.observed import ObservedState
 from serving.control.state.replicas import SliceRecord
 from serving.control.state.rules import Rules
-from serving.policy.scaling.allotment import Claim, Priced, allot
+from serving.policy.scaling.allotment import Allotment, Claim, Priced, allot
 from serving.policy.scaling.carried.capacity import Capacity
 from serving.policy.scaling.interface import LoadReport, Wish
 from serving.policy.scaling.load.history import History
@@ -48,6 +48,9 @@ from serving.values.vocabulary import NEVER_US
 LOOK_US = 1_000_000
 PLAN_US = 60_000_000
 BAND_US = 2 * PLAN_US  # for how long a plan holds, if no other comes
+Places = Mapping[str, Priced]
+Specs = Mapping[str, SliceSpec]
+
 DIVIDE_US = 10_000_000
 """How often each model's claim is made again if nothing has changed for it.
 
@@ -270,11 +273,8 @@ class Scaling:
         self._claimed_us = self._claimed_us if self._claims else now_us
         fixed = {each.spec.name for each in current.slices if self.stays(each)}
         specs = {each.spec.name: each.spec for each in current.slices}
-        places = {
-            name: Priced(name, 0.0 if name in fixed else spec.price)
-            for name, spec in specs.items()
-            if spec.domain not in self._observed.lost
-        }
+        lost = self._observed.lost
+        places = {name: _priced(spec, fixed) for name, spec in specs.items() if spec.domain not in lost}
         claims = []
         for name, model in self._served(current).items():
             scaled = self._models[name]
@@ -286,27 +286,33 @@ class Scaling:
                 mine = self._claim(model, ground, [each for each in found if each.spec.name in places])
                 made = self._claims[name] = given_by, mine
             claims.append(made[1])
-        paid = sum(specs[name].price for name in fixed if name in places)
-        given = allot(claims, places, self._spec.cost_max, paid, self._spec.fair)
+        given = self._allotted(claims, places, specs, fixed)
         for name, scaled in self._models.items():
             slices = given.slices[name]
             if slices != scaled.slices:
                 scaled.give(slices, now_us)
             scaled.short = given.short.get(name, "")
-        self.missing = frozenset[str]().union(*self._beyond(current, places, fixed, now_us))
+        self.missing = frozenset[str]().union(*self._beyond(current, specs, places, fixed, now_us))
         self._stand_by(places.keys() & fixed, now_us)
         self._filtered = self.filtered(current)
 
+    def _allotted(
+        self, claims: Sequence[Claim], places: Places, specs: Specs, fixed: Collection[str]
+    ) -> Allotment:
+        """Hand out `places`, beside the `fixed` slices that are there and paid anyway."""
+        lost = self._observed.lost
+        paid = sum(specs[name].price for name in fixed if specs[name].domain not in lost)
+        return allot(claims, places, self._spec.cost_max, paid, self._spec.fair)
+
     def _beyond(
-        self, current: DesiredState, places: Mapping[str, Priced], fixed: Collection[str], now_us: int
+        self, current: DesiredState, specs: Specs, places: Places, fixed: Collection[str], now_us: int
     ) -> Iterator[set[str]]:
         """Yield the nodes that would bring what each model is short of, and say so of the model.
 
         All slices are handed out as if these nodes had joined, those that are there first.
         """
-        specs = {each.spec.name: each.spec for each in current.slices}
         absent = {
-            name: Priced(name, 0.0 if name in fixed else spec.price)
+            name: _priced(spec, fixed)
             for name, spec in specs.items()
             if name not in places and spec.node and spec.node not in self.nodes
         }
@@ -320,8 +326,7 @@ class Scaling:
             ]
             liked = [replace(each, bad=each.bad or each.spec.name in absent) for each in found]
             claims.append(self._claim(model, ground, liked))
-        paid = sum(specs[name].price for name in fixed if name in places)
-        given = allot(claims, all_places, self._spec.cost_max, paid, self._spec.fair)
+        given = self._allotted(claims, all_places, specs, fixed)
         for name, scaled in self._models.items():
             nodes = {specs[each].node for each in given.slices[name] if each in absent}
             if nodes:
@@ -443,3 +448,7 @@ class Scaling:
         return ScalingTask(
             tuple(claimants), kinds_of(free, kinds, held), max(self._spec.cost_max - paid, 0.0)
         )
+
+
+def _priced(spec: SliceSpec, fixed: Collection[str]) -> Priced:
+    return Priced(spec.name, 0.0 if spec.name in fixed else spec.price)

@@ -17,17 +17,16 @@ from concurrent.futures import Future
 from queue import Queue
 from typing import Final, NamedTuple, TypeVar
 
-from serving.values.tensor import Buffer
 from serving.worker.backends.contract import Backend
 from serving.worker.device.pinning import CudaLocks, Locks, PinnedArea
 from serving.worker.device.running import Flight
 from serving.worker.frames.arrays import decode_inputs
-from serving.worker.frames.batches import RunOrder, pack_failed, unpack_run
+from serving.worker.frames.batches import RunOrder, unpack_run
 from serving.worker.frames.shared import SharedArea
 from serving.worker.frames.wire import Frame
 from serving.worker.loop.serve import GONE, WorkerLoop
 from serving.worker.process.output import SPEAKING
-from serving.worker.replicas.replicas import MODEL_ERRORS, LoadedReplica, blames_input, describe_to_client
+from serving.worker.replicas.replicas import MODEL_ERRORS, LoadedReplica
 
 IN_FLIGHT_MAX: Final = 2
 """Batches on the device. The gateway sends one ahead while another runs; more would only wait there."""
@@ -156,8 +155,7 @@ class DeviceLoop(WorkerLoop):
 
     def _fail(self, order: RunOrder, replica: LoadedReplica | None, error: BaseException) -> None:
         """Answer a batch with its model's error; end the worker if its device is of no use any more."""
-        told: list[Buffer] = [*self._told(error, replica, "while it answered")]
-        self._send([*told, pack_failed(order.batch_id, describe_to_client(error), blames_input(error))])
+        self._send(self._failed(order, replica, error))
         try:
             self._check()
         except Exception as fault:

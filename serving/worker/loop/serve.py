@@ -178,9 +178,13 @@ class WorkerLoop:
         try:
             buffers = self._answer(order)
         except MODEL_ERRORS as error:
-            buffers = [*self._told(error, self._loader.find(order.replica), "while it answered")]
-            buffers.append(pack_failed(order.batch_id, describe_to_client(error), blames_input(error)))
+            buffers = self._failed(order, self._loader.find(order.replica), error)
         self._send(buffers)
+
+    def _failed(self, order: RunOrder, replica: LoadedReplica | None, error: BaseException) -> list[Buffer]:
+        """Return the frames of a batch that its model raised on."""
+        failed = pack_failed(order.batch_id, describe_to_client(error), blames_input(error))
+        return [*self._told(error, replica, "while it answered"), failed]
 
     def _told(self, error: BaseException, replica: LoadedReplica | None, doing: str) -> list[Buffer]:
         """Return the frame for the gateway's log; none where no model has raised, or it blames the input."""
