@@ -284,7 +284,8 @@ def json_schema(
 
     from router.settings.json_schema import schema_of
     from router.settings.keys_page import page
-    from router.settings.values.schema import GatewayFile, ModelFile, Section
+    from router.settings.model_file.schema import ModelFile
+    from router.settings.values.schema import GatewayFile, Section
 
     files: dict[str, tuple[str, type[Section]]] = {
         "settings": ("penstock.yaml", GatewayFile),

@@ -17,6 +17,7 @@ from router.settings.machine.prices import PriceSection
 from router.settings.meanings.gateway_keys import GATEWAY_KEYS
 from router.settings.meanings.model_keys import MODEL_KEYS
 from router.settings.model_file.applications import EndpointsSection
+from router.settings.model_file.schema import PARAMETER_TYPES, ModelFile
 from router.settings.model_file.sequences import SequenceSection
 from router.settings.served.cells import CellsSection
 from router.settings.served.tenants import TenantSection
@@ -35,6 +36,10 @@ VARIABLE: Final = {"type": "string", "pattern": r"\$\{[A-Za-z_]"}
 """`${NAME}` or `${NAME:-default}`: see `router.settings.values.variables`."""
 SCALARS: Final = ("integer", "number", "boolean")
 WHOLE: Final = {"type": "integer", "minimum": 1}
+SHAPE: Final = {
+    "type": "array", "minItems": 1,
+    "items": {"anyOf": [WHOLE, {"const": -1}, {"type": "string", "pattern": r"^[A-Za-z_]\w*$"}]},
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +79,7 @@ NESTED: Final[Mapping[type[BaseModel], Mapping[str, Nested]]] = {
         "replicas": Nested(schema.ReplicasSection, others=(WHOLE, {"const": "auto"})),
         "tiers": Nested(schema.NeedsSection, "name"), "guards": Nested(schema.GuardSection, "name"),
     },
-    schema.ModelFile: {"sequence": Nested(SequenceSection), "endpoints": Nested(EndpointsSection)},
+    ModelFile: {"sequence": Nested(SequenceSection), "endpoints": Nested(EndpointsSection)},
 }  # fmt: skip
 """Sections that are read by themselves, so that a fault in one hides none in another."""
 
@@ -91,9 +96,10 @@ FORMS: Final[Mapping[str, Mapping[str, Json]]] = {
     },
     "LoggingSection": {"level": {"enum": [*schema.LOG_LEVELS]}, "format": {"enum": [*schema.LOG_FORMATS]}},
     "NeedsSection": {"optimize": {"enum": [*OPTIMIZE]}},
-    "OutputSection": {"labels": {"anyOf": [ANY_TEXT, LIST]}},
+    "InputSection": {"shape": SHAPE},
+    "OutputSection": {"shape": SHAPE, "labels": {"anyOf": [ANY_TEXT, LIST]}},
     "ParameterSection": {
-        "type": {"enum": [*schema.PARAMETER_TYPES]},
+        "type": {"enum": [*PARAMETER_TYPES]},
         "default": {"anyOf": [{"type": "boolean"}, {"type": "number"}, ANY_TEXT]},
         "time_unit": {"anyOf": [{"enum": [*TIME_UNITS]}, {"type": "null"}]},
     },

@@ -1,16 +1,19 @@
 """What a request says besides its data, and the request that it makes with it."""
 
 from collections.abc import Sequence
+from math import prod
 
 from router.tensors.answer.classes import check_classes
 from router.tensors.parts.elements import longest_element
+from router.tensors.parts.errors import bad_input
 from router.tensors.parts.places import Memory, aim
+from router.tensors.parts.wording import written
 from router.tensors.request.check import ClaimedInput
 from router.tensors.request.decoded import Decoded, RequestedOutput
 from router.tensors.request.parameters import RequestParameters
 from router.tensors.request.sequences import check_rows
 from serving.ports import Call
-from serving.values.specs import ServedModel
+from serving.values.specs import ServedModel, SizeHint
 from serving.values.tensor import Tensor
 
 
@@ -44,8 +47,8 @@ class Heading:
         self._as_text = hint is not None and hint.unit == "text"
         names = [claim.name for claim in claims]
         self._hinted = names.index(hint.input) if hint is not None else -1
-        fixed = self._hinted >= 0 and self._hinted not in self._texts
-        self._size = claims[self._hinted].data_bytes // self._rows if fixed else 0
+        fixed = hint is not None and self._hinted not in self._texts
+        self._size = _fixed_size(claims[self._hinted], hint) if hint is not None and fixed else 0
 
     def complete(self, tensors: Sequence[Tensor], memory: Memory | None) -> Decoded:
         """Return the request with its data (in the order of the spec). `memory`: of its caller, None where
@@ -65,3 +68,15 @@ class Heading:
         if self._aimed:
             decoded.targets = aim(self._aimed, memory)
         return decoded
+
+
+def _fixed_size(claim: ClaimedInput, hint: SizeHint) -> int:
+    """Return the size of a row that is no BYTES. Raises RequestError for more values than a row may have."""
+    values = prod(claim.shape[1:])
+    most = hint.buckets[-1]
+    if hint.unit == "values" and values > most:
+        raise bad_input(
+            f"input '{claim.name}': shape {written(claim.told[:16])} has {values} values a row; "
+            f"at most {most} are accepted (size_hint of the model)"
+        )
+    return values if hint.unit == "values" else claim.data_bytes // claim.shape[0]

@@ -4,7 +4,7 @@
 """
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
@@ -55,6 +55,10 @@ class TensorSpec:
     for an output. `labels`: of an output, only for people; tensors that differ in nothing else are equal.
     `optional`: a request may leave the input out. The first input is never optional.
     `parameter`: an output that answers carry among their parameters, unless a client asks for it by name.
+    `names`: of each dimension, "" where it has none, () where no dimension has one; dimensions of one name
+    have one size in a request. `pad`: with what the worker fills up an input's shorter rows, None where rows
+    of unlike size share no batch. `mask`: an input that the worker makes, 1 for a row's values and 0 for
+    what fills it up, unless the request has it.
     """
 
     name: str
@@ -64,6 +68,30 @@ class TensorSpec:
     labels: Labels | None = field(default=None, compare=False)
     optional: bool = False
     parameter: bool = False
+    names: tuple[str, ...] = ()
+    pad: float | None = None
+    mask: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PaddedSize:
+    """A named size along which shorter rows are filled up: `input` and `dimension` say where a request has
+    it."""
+
+    name: str
+    input: int
+    dimension: int
+
+
+def padded_sizes(inputs: Sequence[TensorSpec]) -> tuple[PaddedSize, ...]:
+    """Return the sizes along which rows are filled up, each where the first input has it."""
+    found: dict[str, PaddedSize] = {}
+    for place, each in enumerate(inputs):
+        if each.pad is not None and not each.mask:
+            for dimension, name in enumerate(each.names):
+                if name:
+                    found.setdefault(name, PaddedSize(name, place, dimension))
+    return tuple(found.values())
 
 
 PYTHON = "python"
@@ -106,10 +134,10 @@ def stepped(size: int) -> int:
 class SizeHint:
     """A row's cost hint that the edge can compute: the size of `input`'s element in `unit`.
 
-    "bytes" counts them; "text" estimates tokens: each punctuation mark counts for `tensor.MARK_BYTES`.
-    `buckets` are ascending upper bounds. A row belongs to the first that holds it, a longer row to the last
-    (the model truncates it). Requests share a batch only within a bucket. The size of its largest row
-    determines a batch's latency.
+    "bytes" counts them; "text" estimates tokens: each punctuation mark counts for `tensor.MARK_BYTES`;
+    "values" counts the numbers of a row. `buckets` are ascending upper bounds. A row belongs to the first
+    that holds it, a longer text to the last (the model truncates it); more values are refused. Requests share
+    a batch only within a bucket. The size of its largest row determines a batch's latency.
     """
 
     input: str
@@ -178,7 +206,8 @@ class ModelSpec:
     penstock.yaml states it. `slo_rows`: the rows that it is stated for, 0 for any number. `decoupled`: a
     request, of one row, has any number of answers. `sequence`: None for a model whose requests stand for
     themselves. `code`: the file of its Python code, None for `model.py`. `unbatched`: clients and the model's
-    code know no batch dimension; all in between has one, of one row."""
+    code know no batch dimension; all in between has one, of one row. `padded`: the sizes along which rows of
+    unlike length share a batch."""
 
     name: str
     folder: Path
@@ -197,6 +226,7 @@ class ModelSpec:
     decoupled: bool = False
     sequence: SequenceSpec | None = None
     unbatched: bool = False
+    padded: tuple[PaddedSize, ...] = ()
     application: Application | None = None
     priorities: Priorities | None = None
     code: Path | None = None

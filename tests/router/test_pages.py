@@ -10,7 +10,8 @@ import yaml
 from router.cli import app
 from router.settings import SettingsError, load_model, load_settings
 from router.settings.model_file.models import MODEL_FILE
-from router.settings.values.schema import GatewayFile, ModelFile
+from router.settings.model_file.schema import ModelFile
+from router.settings.values.schema import GatewayFile
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted((*(ROOT / "docs").glob("*.md"), ROOT / "README.md"))

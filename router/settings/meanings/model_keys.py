@@ -6,7 +6,7 @@ from typing import Final
 _TENSOR: Final = {
     "name": "The tensor's name in requests and answers.",
     "datatype": "A datatype of the Open Inference Protocol, such as FP32 or BYTES.",
-    "shape": "Sizes, with -1 for any; the first is the batch, unless batch_max is 0.",
+    "shape": "Sizes, -1 or a name for any; the first is the batch, unless batch_max is 0.",
 }
 
 MODEL_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -32,7 +32,12 @@ MODEL_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "code": "The Python file of the model; model.py without it.",
         "endpoints": "Which applications' endpoints the model serves, such as /v1/embeddings.",
     },
-    "InputSection": {**_TENSOR, "optional": "Whether a request may leave it out."},
+    "InputSection": {
+        **_TENSOR,
+        "optional": "Whether a request may leave it out.",
+        "pad": "The value that fills up shorter rows: rows of unlike size share a batch.",
+        "mask": "Whether the worker makes it: 1 for each value of a row, 0 where it is filled up.",
+    },
     "OutputSection": {
         **_TENSOR,
         "labels": "Names of classes: a list, or a file with one a line.",
@@ -53,7 +58,7 @@ MODEL_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     "ValidationSection": {"file": "The file with what each variant says of each held-out row."},
     "SizeHintSection": {
         "input": "The input; its size counts.",
-        "unit": "What is counted: bytes, or a text's likely tokens.",
+        "unit": "What is counted: bytes, a text's likely tokens, or the values of a row.",
         "buckets": "Upper bounds of the groups, in that unit.",
     },
     "ParameterSection": {

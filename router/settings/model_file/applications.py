@@ -8,10 +8,11 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, PlainValidator
 
+from router.settings.model_file.schema import ModelFile, TensorSection
 from router.settings.values.fields import Text, known, refuse
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of, shown, unknown_name
-from router.settings.values.schema import ModelFile, Section, TensorSection
+from router.settings.values.schema import Section
 from serving.values.applications import ACTIVATIONS, CLASSIFY, EMBED, RERANK, TASKS, Application
 
 LOC: Final = ("endpoints",)
@@ -199,19 +200,19 @@ def _find(
 
 
 def _is_text(tensor: TensorSection) -> bool:
-    return tensor.datatype == "BYTES" and (len(tensor.shape) == 1 or tensor.shape[1:] in ([1], [-1]))
+    return tensor.datatype == "BYTES" and (len(tensor.sizes) == 1 or tensor.sizes[1:] in ([1], [-1]))
 
 
 def _is_answer(tensor: TensorSection, task: str) -> bool:
     if tensor.datatype not in FLOATS:
         return False
     if task == RERANK:
-        return len(tensor.shape) == 1 or tensor.shape[1:] == [1]
-    return len(tensor.shape) == 2
+        return len(tensor.sizes) == 1 or tensor.sizes[1:] == [1]
+    return len(tensor.sizes) == 2
 
 
 def _check_dimensions(findings: Findings, section: EndpointsSection, output: TensorSection) -> None:
-    whole = output.shape[-1]
+    whole = output.sizes[-1]
     if section.dimensions and whole != -1 and section.dimensions[-1] >= whole:
         expected = f"less than the {whole} of {shown(output.name)}"
         findings.add((*LOC, "dimensions"), fault("too long", section.dimensions[-1], expected))

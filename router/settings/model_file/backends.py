@@ -1,7 +1,7 @@
 """What each backend needs of a variant: a file, or the name of another server."""
 
+from router.settings.model_file.schema import ModelFile
 from router.settings.values.findings import Findings
-from router.settings.values.schema import ModelFile
 from serving.values.specs import PYTHON
 
 _FILES = {

@@ -7,6 +7,14 @@ from pathlib import Path
 
 from router.settings.model_file.applications import read_application
 from router.settings.model_file.backends import check_backends
+from router.settings.model_file.padding import check_hint, check_padding, hint_of
+from router.settings.model_file.schema import (
+    InputSection,
+    ModelFile,
+    ParameterSection,
+    TensorSection,
+    VariantSection,
+)
 from router.settings.model_file.sequences import read_sequence
 from router.settings.model_file.validation import read_validation
 from router.settings.values.document import read_document
@@ -23,12 +31,6 @@ from router.settings.values.problems import (
     shown,
     unknown_name,
 )
-from router.settings.values.schema import (
-    ModelFile,
-    ParameterSection,
-    TensorSection,
-    VariantSection,
-)
 from router.tensors.request.parameters import PRIORITY, READ
 from router.tensors.request.sequences import SEQUENCE
 from serving.values.specs import (
@@ -36,10 +38,10 @@ from serving.values.specs import (
     ModelSpec,
     ParameterSpec,
     Priorities,
-    SizeHint,
     TensorSpec,
     Validation,
     VariantSpec,
+    padded_sizes,
 )
 from serving.values.tensor import ANY
 
@@ -120,26 +122,12 @@ def _check_tensors(findings: Findings, model: ModelFile) -> None:
     _check_distinct(findings, ("inputs",), model.inputs)
     _check_distinct(findings, ("outputs",), model.outputs)
     _check_batch(findings, model)
-    if model.inputs[0].optional:
+    if model.inputs[0].optional or model.inputs[0].mask:
         expected = "expected an input first that every request has: it says how many rows there are"
         findings.add(("inputs", 0, "optional"), f"the first input is optional; {expected}")
     _check_answered(findings, model)
-    if model.size_hint is None:
-        return
-    optional = [tensor.name for tensor in model.inputs if tensor.optional]
-    if model.size_hint.input in optional:
-        message = f"{shown(model.size_hint.input)} is optional; expected an input that every request has"
-        findings.add(("size_hint", "input"), message)
-        return
-    inputs = {tensor.name: tensor.datatype for tensor in model.inputs}
-    name = model.size_hint.input
-    if name not in inputs:
-        findings.add(("size_hint", "input"), unknown_name("unknown input", name, inputs))
-    elif inputs[name] != "BYTES":
-        message = (
-            f"{shown(name)} has datatype {inputs[name]}; expected a BYTES input, whose bytes are counted"
-        )
-        findings.add(("size_hint", "input"), message)
+    check_hint(findings, model)
+    check_padding(findings, model)
 
 
 def _check_batch(findings: Findings, model: ModelFile) -> None:
@@ -148,7 +136,7 @@ def _check_batch(findings: Findings, model: ModelFile) -> None:
         return
     for key, tensors in (("inputs", model.inputs), ("outputs", model.outputs)):
         for index, tensor in enumerate(tensors):
-            if tensor.shape[0] != -1:
+            if tensor.sizes[0] != -1 or tensor.names[0]:
                 expected = f"expected -1 (the batch) and then {SIZES}; batch_max: 0 is without a batch"
                 findings.add((key, index, "shape"), f"not a shape; got {tensor.shape}, {expected}")
 
@@ -157,7 +145,7 @@ def _check_answered(findings: Findings, model: ModelFile) -> None:
     """Check that outputs which become parameters of an answer have one value a row, and that others are
     left."""
     for index, output in enumerate(model.outputs):
-        shape = output.shape
+        shape = output.sizes
         if output.parameter and (len(shape) > 2 or shape[1:] not in ([], [1]) or output.datatype == ANY):
             message = f"{shown(output.name)} has no single value a row; expected shape [-1] or [-1, 1]"
             findings.add(("outputs", index, "parameter"), f"{message} and a datatype", at_key=True)
@@ -303,11 +291,12 @@ def _read_accuracy(findings: Findings, file: Path, model: ModelFile) -> Mapping[
 def _spec(
     model: ModelFile, folder: Path, accuracy: Mapping[str, float], validation: Validation | None
 ) -> ModelSpec:
-    hint, first = model.size_hint, model.priorities
+    first = model.priorities
+    inputs = tuple(_input(each, model) for each in model.inputs)
     return ModelSpec(
         name=model.name,
         folder=folder,
-        inputs=tuple(replace(_tensor(each, model), optional=each.optional) for each in model.inputs),
+        inputs=inputs,
         outputs=tuple(_tensor(each, model) for each in model.outputs),
         variants=tuple(_variant(each, model, folder, accuracy) for each in model.variants),
         default_variant=model.default_variant or model.variants[0].name,
@@ -317,7 +306,8 @@ def _spec(
         batch_max=model.batch_max or 1,
         unbatched=model.batch_max == 0,
         accuracy_metric=model.accuracy.metric if model.accuracy else "",
-        size_hint=SizeHint(hint.input, tuple(hint.buckets), hint.unit) if hint else None,
+        size_hint=hint_of(model),
+        padded=padded_sizes(inputs),
         parameters=tuple(
             ParameterSpec(
                 each.name, each.type, each.default, each.minimum, each.maximum, each.time_unit or ""
@@ -334,7 +324,16 @@ def _spec(
 def _tensor(section: TensorSection, model: ModelFile) -> TensorSpec:
     """Return the tensor, with a batch dimension also where the model has none."""
     batch = (-1,) if model.batch_max == 0 else ()
-    return TensorSpec(section.name, section.datatype, (*batch, *section.shape))
+    names = ("", *section.names) if batch else section.names
+    return TensorSpec(
+        section.name, section.datatype, (*batch, *section.sizes), names=names if any(names) else ()
+    )
+
+
+def _input(section: InputSection, model: ModelFile) -> TensorSpec:
+    pad = 0 if section.mask and section.pad is None else section.pad
+    optional = section.optional or section.mask
+    return replace(_tensor(section, model), optional=optional, pad=pad, mask=section.mask)
 
 
 def _variant(

@@ -6,10 +6,11 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field
 
+from router.settings.model_file.schema import ModelFile
 from router.settings.values.fields import DAY_S, Text, known
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, shown, unknown_name
-from router.settings.values.schema import ModelFile, Section
+from router.settings.values.schema import Section
 from serving.values.sequences import (
     CONTROLS,
     FLAG_DATATYPES,

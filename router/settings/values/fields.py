@@ -16,7 +16,7 @@ from serving.values.specs import ParameterValue
 FAULT = "fault"
 """The pydantic error type whose message is already a sentence of ours."""
 
-SIZES = "sizes of 1 or more, or -1 where any size is welcome"
+SIZES = "sizes of 1 or more, or -1 or a name such as tokens where any size is welcome"
 """Of a shape."""
 
 HOUR_S = 3600
@@ -112,11 +112,18 @@ Price = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]  # for 
 Fraction = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
 
-def check_shape(shape: list[int]) -> list[int]:
-    """Return the shape of a tensor; it raises if it is none."""
-    if not shape or any(size < 1 and size != -1 for size in shape):
-        raise refuse(f"not a shape; got {shape}, expected {SIZES}")
-    return shape
+def check_shape(value: object) -> object:
+    """Return the shape of a tensor: sizes, -1 and names of sizes; it raises if it is none."""
+    if isinstance(value, list) and value and all(map(_is_size, value)):
+        return value
+    got = str(value)[:80] if isinstance(value, list) else shown(value)
+    raise refuse(f"not a shape; got {got}, expected {SIZES}")
+
+
+def _is_size(side: object) -> bool:
+    if isinstance(side, str):
+        return side.isidentifier() and len(side) <= 64
+    return type(side) is int and (side >= 1 or side == -1)
 
 
 def check_buckets(buckets: list[int]) -> list[int]:

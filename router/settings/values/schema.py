@@ -1,4 +1,4 @@
-"""The shape of `penstock.yaml` and of a `model.yaml`: which keys they have.
+"""The shape of `penstock.yaml`: which keys it has.
 
 What needs more than one key to judge (names that must exist, ports that clash) is judged where the
 values are built.
@@ -24,27 +24,22 @@ from router.settings.values.fields import (
     PatternText,
     Port,
     Price,
-    Scalar,
     Seconds,
     ShareText,
     SloMs,
     Text,
-    check_buckets,
     check_cores,
     check_names,
-    check_shape,
     known,
     refuse,
 )
-from router.settings.values.labels import LabelsKey
 from router.settings.values.origins import OriginsKey
 from router.settings.values.problems import fault
 from serving.policy.batching.catalogue import POLICIES
 from serving.values.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.values.rehearsal import EXACT
 from serving.values.slice_specs import DIVISIONS, PROCESS_COUNT_MAX
-from serving.values.specs import ISOLATE, TIME_UNITS, BatchingSpec
-from serving.values.tensor import ANY, DATATYPES
+from serving.values.specs import ISOLATE, BatchingSpec
 
 TENANT_COUNT_MAX = 64
 """Tenants are a label of metrics: each multiplies their series."""
@@ -59,11 +54,7 @@ SLICE_COUNT_MAX = 1024
 """Slices of an entry: each is a process."""
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
-PARAMETER_TYPES = ("bool", "int", "float", "string")
 LOG_FORMATS = ("text", "json")
-ONLY_VARIANT = "default"
-"""The variant of a model whose model.yaml lists none: without artifact and options."""
-
 _BATCHING = BatchingSpec()
 
 
@@ -398,101 +389,3 @@ class ServedSection(NeedsSection):
     selection: SelectionSection | None = None
     replicas: Annotated[int | str | dict[str, object] | None, PlainValidator(_check_replicas)] = None
     guards: dict[str, object] = {}  # by output, of GuardSection, each read by itself
-
-
-class TensorSection(Section):
-    """An input or output of a model."""
-
-    name: Text
-    datatype: Annotated[str, AfterValidator(known("datatype", (*DATATYPES, ANY)))]
-    shape: Annotated[list[int], AfterValidator(check_shape)]
-
-
-class InputSection(TensorSection):
-    """An input; a request may leave out an optional one."""
-
-    optional: bool = False
-
-
-class OutputSection(TensorSection):
-    """An output; its labels are a list, or a file. `parameter`: it is one of the answer's parameters."""
-
-    labels: LabelsKey = None
-    parameter: bool = False
-
-
-class VariantSection(Section):
-    """An entry of `variants:`; `deterministic` defaults to the model's. `compile`: how it runs on a GPU."""
-
-    name: Name
-    artifact: Text | None = None
-    deterministic: bool | None = None
-    backend: Literal["python", "onnx", "openvino", "torch_export", "transformers", "sklearn", "remote"] = (
-        "python"
-    )
-    compile: Literal["none", "torch", "graphs"] = "none"
-    options: dict[str, Scalar] = {}
-
-
-class AccuracySection(Section):
-    """Where a build wrote what it measured: one JSON object, variant to a share in 0..1."""
-
-    metric: Text
-    file: Text
-
-
-class ValidationSection(Section):
-    """Where a build wrote what its variants say of rows that none was trained on."""
-
-    file: Text
-
-
-class SizeHintSection(Section):
-    """`size_hint:`; bytes are counted, and of texts in Latin script each punctuation mark as several."""
-
-    input: Text
-    unit: Literal["bytes", "text"] = "bytes"
-    buckets: Annotated[list[int], AfterValidator(check_buckets)]
-
-
-class ParameterSection(Section):
-    """A request parameter that the model reads."""
-
-    name: Name
-    type: Annotated[str, AfterValidator(known("type", PARAMETER_TYPES))]
-    default: Scalar
-    minimum: Number | None = None
-    maximum: Number | None = None
-    time_unit: Annotated[str, AfterValidator(known("time unit", tuple(TIME_UNITS)))] | None = None
-
-
-class PrioritiesSection(Section):
-    """The levels of a request's `priority`, 1 the first; Triton's `priority_levels`."""
-
-    levels: Annotated[int, Field(ge=2, le=16)]
-    default: Annotated[int, Field(ge=1)]
-
-
-class ModelFile(Section):
-    """`model.yaml`. Without `variants` it has ONLY_VARIANT; penstock.yaml may say `slo_ms` and `slo_rows`."""
-
-    name: Name
-    description: str = ""
-    inputs: Annotated[list[InputSection], Field(min_length=1)]
-    outputs: Annotated[list[OutputSection], Field(min_length=1)]
-    batch_max: Annotated[int, Field(ge=0, le=65536)]
-    slo_ms: SloMs | None = None
-    slo_rows: Count | None = None
-    deterministic: bool = False
-    decoupled: bool = False
-    default_variant: str | None = None
-    accuracy: AccuracySection | None = None
-    validation: ValidationSection | None = None
-    variants: Annotated[list[VariantSection], Field(min_length=1)] = [VariantSection(name=ONLY_VARIANT)]
-    size_hint: SizeHintSection | None = None
-    parameters: list[ParameterSection] = []
-    sequence: dict[str, object] | None = None  # of SequenceSection
-    priorities: PrioritiesSection | None = None
-    build: Text | None = None
-    code: Text | None = None
-    endpoints: dict[str, object] | None = None

@@ -50,6 +50,7 @@ def arrange(model: ServedModel, claims: Sequence[ClaimedInput], limits: Limits) 
     for tensor, place in zip(spec.inputs, order, strict=True):
         _fits(claims[place], tensor, spec)
     _rows([claims[place] for place in order], limits)
+    _same_sizes(spec, [claims[place] for place in order])
     for claim in claims:
         _bounded(claim, claim.data_bytes, limits)
         if claim.datatype == "BYTES" and prod(claim.shape) > limits.bytes_count:
@@ -172,6 +173,19 @@ def _rows(claims: Sequence[ClaimedInput], limits: Limits) -> None:
             f"the request has {rows} rows; at most {limits.rows_per_request} "
             "are accepted (limits.rows_per_request)"
         )
+
+
+def _same_sizes(spec: ModelSpec, claims: Sequence[ClaimedInput]) -> None:
+    """Raise RequestError if dimensions of one name differ; `claims` are in the order of the spec."""
+    seen: dict[str, tuple[int, str]] = {}
+    for tensor, claim in zip(spec.inputs, claims, strict=True):
+        if claim.absent:
+            continue
+        for name, size in zip(tensor.names, claim.shape, strict=False):
+            first, other = seen.setdefault(name, (size, claim.name)) if name else (size, "")
+            if size != first:
+                told = f"shape {written(claim.told[:16])} has the size {size} for '{name}'"
+                raise bad_input(f"input '{claim.name}': {told}; expected {first}, as input '{other}' has")
 
 
 def _bounded(claim: ClaimedInput, size: int, limits: Limits) -> None:

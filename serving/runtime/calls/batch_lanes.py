@@ -6,8 +6,8 @@ from math import ceil
 from serving.ports import Call
 from serving.scheduler.waiting.requests import Request
 from serving.values.objectives import ranked
-from serving.values.specs import TIME_UNITS, Parameters, ServedModel, SizeHint
-from serving.values.tensor import ANY
+from serving.values.specs import TIME_UNITS, Parameters, ServedModel, SizeHint, TensorSpec
+from serving.values.tensor import ANY, Tensor
 
 PLACES = 4096  # sizes of rows that are remembered with their buckets
 
@@ -89,9 +89,14 @@ class Lanes:
             request.size, request.bucket = self._places.get(call.size) or self._place(self._hint, call.size)
         shapes: Hashable = self.edition
         if not self._plain:
-            shapes = (shapes, *((tensor.datatype, tensor.shape[1:]) for tensor in call.inputs))
+            shapes = (shapes, *map(self._shape, self.model.spec.inputs, call.inputs))
         request.kin = (request.bucket, call.parameters, shapes)
         request.lane_key = (wants, request.kin)
+
+    @staticmethod
+    def _shape(spec: TensorSpec, tensor: Tensor) -> Hashable:
+        """Return what rows of a batch have in common of an input; the worker makes the rest alike."""
+        return tensor.datatype if spec.pad is not None else (tensor.datatype, tensor.shape[1:])
 
     def _declared_us(self, parameters: Parameters) -> int:
         """Return by how much (us) the times among these parameters exceed their defaults. Profiles are

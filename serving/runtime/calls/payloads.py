@@ -11,10 +11,11 @@ from serving.ports import Call, Reply
 from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.waiting.requests import Piece, Request
-from serving.values.specs import TensorSpec
-from serving.values.tensor import Buffer, Tensor
+from serving.values.specs import ModelSpec, TensorSpec
+from serving.values.tensor import ABSENT, Buffer, Tensor
 from serving.values.vocabulary import COMPLETED, MODEL_ERROR
 from serving.worker.frames.batches import BatchInput, BatchOutput, BatchResult, RefusedRow
+from serving.worker.replicas.padding import cut_sizes, pack_sizes
 from serving.worker.replicas.sequences import Row, pack_steps
 
 logger = logging.getLogger(__name__)
@@ -139,6 +140,8 @@ def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInp
             else:
                 buffers.append(cut_rows(tensor, piece.first_row, piece.rows))
         inputs.append(BatchInput(model_input.datatype, model_input.shape[1:], buffers))
+    if pending[0].call.model.spec.padded:
+        inputs.extend(level(inputs, pieces, pending))
     if pending[0].call.sequence is not None:
         steps = [Row(piece.request.slot, piece.request.step) for piece in pieces if piece.request.step]
         inputs.append(pack_steps(steps))
@@ -165,14 +168,42 @@ def _skip_elements(view: memoryview, offset: int, count: int) -> int:
     return offset
 
 
-def scatter(
-    outputs: Sequence[BatchOutput], specs: Sequence[TensorSpec], first: int, rows: int
-) -> list[Tensor]:
-    """Return the outputs of `rows` rows of a batch from its row `first` on."""
-    return [
-        Tensor(spec.name, output.datatype, (rows, *output.dims), output.rows(first, rows))
-        for spec, output in zip(specs, outputs, strict=True)
+def level(
+    inputs: Sequence[BatchInput], pieces: Sequence[Piece], pending: Sequence[Pending]
+) -> list[BatchInput]:
+    """Give padded inputs the largest sizes of the batch. Return an input with the sizes of each row where
+    they differ, nothing where they are the same."""
+    spec = pending[0].call.model.spec
+    sizes = [sizes_of(spec, owner.call) for owner in pending]
+    whole = tuple(map(max, zip(*sizes, strict=True)))
+    by_name = {each.name: size for each, size in zip(spec.padded, whole, strict=True)}
+    for tensor, entry in zip(spec.inputs, inputs, strict=False):
+        if tensor.pad is not None and entry.datatype != ABSENT:
+            entry.dims = tuple(
+                by_name.get(name, size) for name, size in zip(tensor.names[1:], entry.dims, strict=True)
+            )
+    if all(each == whole for each in sizes):
+        return []
+    return [pack_sizes([(own, piece.rows) for own, piece in zip(sizes, pieces, strict=True)])]
+
+
+def sizes_of(spec: ModelSpec, call: Call) -> tuple[int, ...]:
+    """Return the request's own sizes along which rows are filled up, in the order of `spec.padded`."""
+    return tuple(call.inputs[each.input].shape[each.dimension] for each in spec.padded)
+
+
+def scatter(outputs: Sequence[BatchOutput], call: Call, first: int, rows: int) -> list[Tensor]:
+    """Return the outputs of `rows` rows of a batch from its row `first` on, without what stands for the
+    filling of shorter rows."""
+    spec = call.model.spec
+    found = [
+        Tensor(each.name, output.datatype, (rows, *output.dims), output.rows(first, rows))
+        for each, output in zip(spec.outputs, outputs, strict=True)
     ]
+    if not spec.padded:
+        return found
+    sizes = {each.name: size for each, size in zip(spec.padded, sizes_of(spec, call), strict=True)}
+    return [cut_sizes(tensor, each.names, sizes) for each, tensor in zip(spec.outputs, found, strict=True)]
 
 
 def join(parts: Mapping[int, Sequence[Tensor]]) -> Sequence[Tensor]:
@@ -207,7 +238,7 @@ def give_rows(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pen
     for row, piece in enumerate(batch.pieces):
         pending = open_calls.get(piece.request.id)
         if pending is not None and len(result.outputs) == len(pending.call.model.spec.outputs):
-            give(pending, scatter(result.outputs, pending.call.model.spec.outputs, row, 1))
+            give(pending, scatter(result.outputs, pending.call, row, 1))
 
 
 def give(pending: Pending, outputs: Sequence[Tensor]) -> None:
@@ -227,7 +258,7 @@ def take_row(pending: Pending, piece: Piece, answer: BatchResult) -> None:
     if answer.refused:
         pending.refuse(piece, 0, answer.refused)
     elif len(answer.outputs) == len(specs):
-        give(pending, scatter(answer.outputs, specs, 0, 1))
+        give(pending, scatter(answer.outputs, pending.call, 0, 1))
 
 
 def rows_of(request: Request, batches: Iterable[RunBatch]) -> Iterator[tuple[RunBatch, int]]:
@@ -255,7 +286,7 @@ def keep_parts(
         if pending is not None:
             specs = specs or pending.call.model.spec.outputs  # a batch is of one edition of its model
             fits = len(specs) == len(result.outputs)  # else it ran on a replica of another
-            outputs = scatter(result.outputs, specs, first, piece.rows) if fits else ()
+            outputs = scatter(result.outputs, pending.call, first, piece.rows) if fits else ()
             pending.keep(piece, outputs)
             if pending.call.model.spec.decoupled:
                 pending.compute_us = 0  # counted by its answers until now: this is all of it

@@ -11,7 +11,15 @@ import numpy as np
 from serving.values.specs import ParameterValue
 from serving.worker.backends.checking import artifact_of, check_tensors
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
+from serving.worker.backends.signature import (
+    Signature,
+    SignatureError,
+    Tensor,
+    made_up,
+    sample_sizes,
+    sizes_of,
+    unstated,
+)
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import DTYPES, Arrays
 from serving.worker.frames.orders import LoadOrder
@@ -36,8 +44,7 @@ class OnnxModel:
     def __init__(self, session: Any, order: LoadOrder) -> None:
         self._session = session
         self._outputs = [each.name for each in order.outputs]
-        self._sizes = sizes_of(order.options)
-        self._unbatched = order.unbatched
+        self._order = order
         self._inputs = [_tensor(each) for each in session.get_inputs()]
         self._texts = frozenset(each.name for each in self._inputs if each.datatype == "BYTES")
 
@@ -47,9 +54,10 @@ class OnnxModel:
         found = self._session.run(self._outputs, feeds)
         return {name: _bytes(array) for name, array in zip(self._outputs, found, strict=True)}
 
-    def sample(self, rows: int, size: int) -> Arrays:  # noqa: ARG002  no size hint of such a model is known
+    def sample(self, rows: int, size: int) -> Arrays:
         """Return made-up rows. Dimensions with a name have the size that the variant's options state."""
-        return made_up(self._inputs, self._sizes, None if self._unbatched else rows)
+        sizes = sample_sizes(self._order, self._inputs, size)
+        return made_up(self._inputs, sizes, None if self._order.unbatched else rows)
 
 
 class OnnxBackend:

@@ -12,7 +12,15 @@ import numpy as np
 from serving.values.specs import ParameterValue
 from serving.worker.backends.checking import artifact_of, check_tensors
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
+from serving.worker.backends.signature import (
+    Signature,
+    SignatureError,
+    Tensor,
+    made_up,
+    sample_sizes,
+    sizes_of,
+    unstated,
+)
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
@@ -36,8 +44,7 @@ class OpenVinoModel:
     def __init__(self, compiled: Any, order: LoadOrder) -> None:
         self._request = compiled.create_infer_request()
         self._outputs = [each.name for each in order.outputs]
-        self._sizes = sizes_of(order.options)
-        self._unbatched = order.unbatched
+        self._order = order
         self._inputs = [_tensor(each) for each in compiled.inputs]
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:  # noqa: ARG002  such models take none
@@ -45,9 +52,10 @@ class OpenVinoModel:
         self._request.infer(dict(inputs))
         return {name: np.array(self._request.get_tensor(name).data) for name in self._outputs}
 
-    def sample(self, rows: int, size: int) -> Arrays:  # noqa: ARG002  no size hint of such a model is known
+    def sample(self, rows: int, size: int) -> Arrays:
         """Return made-up rows. Free dimensions have the size that the variant's options state."""
-        return made_up(self._inputs, self._sizes, None if self._unbatched else rows)
+        sizes = sample_sizes(self._order, self._inputs, size)
+        return made_up(self._inputs, sizes, None if self._order.unbatched else rows)
 
 
 class OpenVinoBackend:

@@ -93,7 +93,7 @@ class PythonBackend:
         if not (tensors or order.decoupled or callable(getattr(model, "predict", None))):
             raise AttributeError(f"{loaded} has no method predict, and no predict_device")
         sample = getattr(model, "sample", None)
-        if sample is None and (told := obstacle(order.inputs)):
+        if sample is None and (told := obstacle(order.inputs, order.hint)):
             raise AttributeError(f"{loaded} has no method sample(rows, size), and none can be made: {told}")
         if sample is not None and not callable(sample):
             raise AttributeError(f"{loaded} has a sample that is no method sample(rows, size)")

@@ -10,7 +10,15 @@ from typing import Any, Final
 
 from serving.values.specs import ParameterValue
 from serving.worker.backends.contract import BadInputError, LoadedModel
-from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
+from serving.worker.backends.signature import (
+    Signature,
+    SignatureError,
+    Tensor,
+    made_up,
+    sample_sizes,
+    sizes_of,
+    unstated,
+)
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
@@ -35,9 +43,8 @@ class RemoteModel:
         self._client = grpc.InferenceServerClient(str(options[URL]))
         self._inputs = {each.name: each for each in order.inputs}
         self._outputs = [grpc.InferRequestedOutput(each.name) for each in order.outputs]
-        self._sizes = sizes_of(order.options)
+        self._order = order
         self._tensors = described(self._client, self._model, self._version).inputs
-        self._unbatched = order.unbatched
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:
         """Return the outputs by name. A call that did not reach the server is made once more.
@@ -67,9 +74,10 @@ class RemoteModel:
         given.set_data_from_numpy(array)
         return given
 
-    def sample(self, rows: int, size: int) -> Arrays:  # noqa: ARG002  no size hint of such a model is known
+    def sample(self, rows: int, size: int) -> Arrays:
         """Return made-up rows. Free dimensions have the size that the variant's options state."""
-        return made_up(self._tensors, self._sizes, None if self._unbatched else rows)
+        sizes = sample_sizes(self._order, self._tensors, size)
+        return made_up(self._tensors, sizes, None if self._order.unbatched else rows)
 
 
 class RemoteBackend:

@@ -7,8 +7,9 @@ from typing import Final
 import numpy as np
 
 from serving.values.specs import ParameterValue, TensorSpec
-from serving.worker.backends.samples import numbers
+from serving.worker.backends.samples import numbers, row_sizes
 from serving.worker.frames.arrays import Array, Arrays, datatype_of
+from serving.worker.frames.orders import LoadOrder
 
 Dimension = int | str
 """A size, or the name of a size that requests choose."""
@@ -62,6 +63,19 @@ def sizes_of(options: Sequence[tuple[str, ParameterValue]]) -> Mapping[str, int]
     """Return the sizes that a variant's options state, by the dimension's name."""
     stated = {name.removeprefix(SIZE): value for name, value in options if name.startswith(SIZE)}
     return {name: int(value) for name, value in stated.items() if isinstance(value, int)}
+
+
+def sample_sizes(order: LoadOrder, tensors: Sequence[Tensor], size: int) -> Mapping[str, int]:
+    """Return the sizes of free dimensions in a sample: those that the variant's options state, and those that
+    follow from the size hint of a row."""
+    sizes = dict(sizes_of(order.options))
+    known = row_sizes(order.inputs, order.hint, size)
+    names = {each.name: each.names for each in order.inputs}
+    for tensor in tensors if known else ():
+        for side, name in zip(tensor.dimensions, names.get(tensor.name, ()), strict=False):
+            if isinstance(side, str) and name in known:
+                sizes[side] = known[name]
+    return sizes
 
 
 def made_up(tensors: Sequence[Tensor], sizes: Mapping[str, int], rows: int | None) -> Arrays:

@@ -14,7 +14,15 @@ from zipfile import BadZipFile
 from serving.values.specs import ParameterValue
 from serving.worker.backends.checking import artifact_of
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.signature import Signature, SignatureError, Tensor, made_up, sizes_of, unstated
+from serving.worker.backends.signature import (
+    Signature,
+    SignatureError,
+    Tensor,
+    made_up,
+    sample_sizes,
+    sizes_of,
+    unstated,
+)
 from serving.worker.backends.torch_settings import TorchSettings
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
@@ -37,11 +45,10 @@ class ExportedModel:
         self._inputs = [each.name for each in order.inputs]
         self._outputs = [each.name for each in order.outputs]
         self._device = device
-        self._sizes = sizes_of(order.options)
+        self._order = order
         self._tensors = [
             replace(each, name=name) for each, name in zip(_inputs(program), self._inputs, strict=True)
         ]
-        self._unbatched = order.unbatched
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:  # noqa: ARG002  exported programs take none
         """Return the outputs by name."""
@@ -50,9 +57,10 @@ class ExportedModel:
         flat = self._torch.utils._pytree.tree_leaves(found)  # noqa: SLF001  as torch.export counts its outputs
         return {name: each.cpu().numpy() for name, each in zip(self._outputs, flat, strict=True)}
 
-    def sample(self, rows: int, size: int) -> Arrays:  # noqa: ARG002  no size hint of such a model is known
+    def sample(self, rows: int, size: int) -> Arrays:
         """Return made-up rows. Free dimensions have the size that the variant's options state."""
-        return made_up(self._tensors, self._sizes, None if self._unbatched else rows)
+        sizes = sample_sizes(self._order, self._tensors, size)
+        return made_up(self._tensors, sizes, None if self._order.unbatched else rows)
 
 
 class TorchExportBackend:

@@ -305,14 +305,22 @@ def _field(found: JsonObject, name: str, kind: type[_T]) -> _T:
 def _packed(spec: TensorSpec) -> list[object]:
     guard = spec.guard
     held = None if guard is None else [guard.finite, guard.least, guard.most]
-    return [spec.name, spec.datatype, spec.shape, held]
+    return [spec.name, spec.datatype, spec.shape, held, spec.names, spec.pad, spec.mask]
 
 
 def _specs(found: list[list[Any]]) -> tuple[TensorSpec, ...]:
     # Any: JSON; what does not fit raises what the caller turns into ProtocolError.
     return tuple(
-        TensorSpec(str(name), str(datatype), tuple(map(int, shape)), None if held is None else _guard(*held))
-        for name, datatype, shape, held in found
+        TensorSpec(
+            str(name),
+            str(datatype),
+            tuple(map(int, shape)),
+            None if held is None else _guard(*held),
+            names=tuple(map(str, names)),
+            pad=None if pad is None else float(pad),
+            mask=bool(mask),
+        )
+        for name, datatype, shape, held, names, pad, mask in found
     )
 
 

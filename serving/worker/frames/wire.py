@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from serving.values.tensor import Buffer
 
-VERSION: Final = 7
+VERSION: Final = 8
 MAGIC: Final = b"Pk"
 HEADER: Final = struct.Struct("<2sBBIQ")
 """Magic, version, kind, metadata bytes, payload bytes that follow on the stream."""

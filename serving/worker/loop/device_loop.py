@@ -20,12 +20,12 @@ from typing import Final, NamedTuple, TypeVar
 from serving.worker.backends.contract import Backend
 from serving.worker.device.pinning import CudaLocks, Locks, PinnedArea
 from serving.worker.device.running import Flight
-from serving.worker.frames.arrays import decode_inputs
 from serving.worker.frames.batches import RunOrder, unpack_run
 from serving.worker.frames.shared import SharedArea
 from serving.worker.frames.wire import Frame
 from serving.worker.loop.serve import GONE, WorkerLoop
 from serving.worker.process.output import SPEAKING
+from serving.worker.replicas.padding import inputs_of
 from serving.worker.replicas.replicas import MODEL_ERRORS, LoadedReplica
 
 IN_FLIGHT_MAX: Final = 2
@@ -148,7 +148,7 @@ class DeviceLoop(WorkerLoop):
         if not replica.launches:
             return None
         SPEAKING.model = replica.order.model
-        inputs = decode_inputs(replica.order.inputs, order.inputs, order.rows, order.payload)
+        inputs = inputs_of(replica.order.inputs, order)
         launched_ns = time.perf_counter_ns()
         flight = replica.launch(inputs, order.parameters)
         return _Launched(order, replica, flight, launched_ns, replica.padded_size)

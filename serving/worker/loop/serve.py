@@ -16,7 +16,7 @@ import numpy as np
 
 from serving.values.tensor import Buffer
 from serving.worker.backends.contract import Backend
-from serving.worker.frames.arrays import decode_inputs, encode_outputs
+from serving.worker.frames.arrays import encode_outputs
 from serving.worker.frames.batches import (
     SHARED,
     RunOrder,
@@ -50,6 +50,7 @@ from serving.worker.process.orphans import Inheritance
 from serving.worker.process.output import SPEAKING
 from serving.worker.process.yardstick import Yardstick
 from serving.worker.replicas.guards import refused_rows
+from serving.worker.replicas.padding import inputs_of
 from serving.worker.replicas.raising import Tracebacks
 from serving.worker.replicas.replicas import (
     MODEL_ERRORS,
@@ -202,7 +203,7 @@ class WorkerLoop:
         specs = replica.order.inputs
         if replica.order.sequence is not None and len(order.inputs) > len(specs):
             specs = (*specs, STEPS)
-        inputs = decode_inputs(specs, order.inputs, order.rows, order.payload)
+        inputs = inputs_of(specs, order)
         found, compute_us = replica.predict(inputs, order.parameters)
         took = (compute_us, replica.ended_us, replica.padded_size)
         buffers = self._packed(order, replica.order, found, took)
@@ -212,7 +213,7 @@ class WorkerLoop:
     def _stream(self, order: RunOrder, replica: LoadedReplica) -> list[Buffer]:
         """Send the answers of a decoupled model's batch, and return the frame that ends it."""
         order.payload = memoryview(bytearray(order.payload))  # frames that come meanwhile take its place
-        inputs = decode_inputs(replica.order.inputs, order.inputs, order.rows, order.payload)
+        inputs = inputs_of(replica.order.inputs, order)
         sender = RowSender(order, replica.order.outputs, self._send)
 
         def gone() -> frozenset[int]:

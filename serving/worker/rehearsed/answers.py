@@ -18,19 +18,24 @@ _ZEROS: Final = memoryview(bytes(1 << 20))
 _EMPTY: Final = 4  # bytes of an empty BYTES element: its length
 
 
-def answer_of(specs: Sequence[TensorSpec], inputs: Sequence[TensorPlace], rows: int) -> list[EncodedOutput]:
+Taken = tuple[Sequence[TensorSpec], Sequence[TensorPlace]]
+"""The inputs of a batch: what the model says of them, and what came."""
+
+
+def answer_of(specs: Sequence[TensorSpec], inputs: Taken, rows: int) -> list[EncodedOutput]:
     """Return the outputs of a batch, with the declared datatypes and shapes. All values are the same.
 
-    A free dimension takes the size of the first input with as many dimensions, or 1. BYTES are empty.
+    A free dimension takes the size of its name, else of the first input with as many dimensions, or 1. BYTES
+    are empty.
     """
     return [_output(spec, inputs, rows) for spec in specs]
 
 
-def _output(spec: TensorSpec, inputs: Sequence[TensorPlace], rows: int) -> EncodedOutput:
+def _output(spec: TensorSpec, inputs: Taken, rows: int) -> EncodedOutput:
     datatype = spec.datatype
     if datatype == ANY:
-        datatype = inputs[0].datatype if inputs else "FP32"
-    dims = _dims(spec.shape[1:], inputs)
+        datatype = inputs[1][0].datatype if inputs[1] else "FP32"
+    dims = _dims(spec, inputs)
     width = prod(dims)
     if datatype == "BYTES":
         row_bytes = width * _EMPTY
@@ -38,11 +43,19 @@ def _output(spec: TensorSpec, inputs: Sequence[TensorPlace], rows: int) -> Encod
     return EncodedOutput(datatype, dims, _repeated(_value(spec, datatype), width * rows))
 
 
-def _dims(wanted: tuple[int, ...], inputs: Sequence[TensorPlace]) -> tuple[int, ...]:
+def _dims(spec: TensorSpec, inputs: Taken) -> tuple[int, ...]:
+    wanted = spec.shape[1:]
     if -1 not in wanted:
         return wanted
-    like = next((each.dims for each in inputs if len(each.dims) == len(wanted)), (1,) * len(wanted))
-    return tuple(here if want == -1 else want for want, here in zip(wanted, like, strict=True))
+    named: dict[str, int] = {}
+    for each, place in zip(*inputs, strict=False):
+        named |= dict(zip(each.names[1:], place.dims, strict=False))
+    like = next((each.dims for each in inputs[1] if len(each.dims) == len(wanted)), (1,) * len(wanted))
+    names = spec.names[1:] or ("",) * len(wanted)
+    return tuple(
+        named.get(name, here) if want == -1 and name else here if want == -1 else want
+        for want, here, name in zip(wanted, like, names, strict=True)
+    )
 
 
 def _value(spec: TensorSpec, datatype: str) -> bytes:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from serving.profile.derived.latency import Latency
 from serving.values.specs import SizeHint
-from serving.values.tensor import Buffer, text_size
+from serving.values.tensor import ITEM_BYTES, Buffer, text_size
 from serving.worker.frames.batches import SHARED, RunOrder, TensorPlace, pack_failed, pack_result, unpack_run
 from serving.worker.frames.orders import (
     Loaded,
@@ -216,7 +216,7 @@ class Session:
         """Send the answer of a batch. `times`: the compute time, and the end of the compute."""
         if self._over:
             return
-        outputs = answer_of(replica.order.outputs, order.inputs, order.rows)
+        outputs = answer_of(replica.order.outputs, (replica.order.inputs, order.inputs), order.rows)
         data: list[Buffer] = [output.data for output in outputs]
         count = gather_bytes(data)
         if count > PAYLOAD_BYTES_MAX:
@@ -309,8 +309,8 @@ def _size(load: LoadOrder, order: RunOrder) -> int:
 
 
 def _longest(hint: SizeHint, place: TensorPlace, data: memoryview, rows: int) -> int:
-    if place.datatype != "BYTES":
-        return place.byte_count // rows
+    if place.datatype != "BYTES":  # the size of the longest row, to which others are filled up
+        return prod(place.dims) * (1 if hint.unit == "values" else ITEM_BYTES[place.datatype])
     longest = at = 0
     for _ in range(rows * prod(place.dims)):
         end = at + _LENGTH.size

@@ -20,6 +20,7 @@ from serving.worker.frames.orders import Loaded, LoadOrder, MeasuredBatches, Mea
 from serving.worker.process.garbage import Garbage
 from serving.worker.process.memory import Memory
 from serving.worker.process.yardstick import Yardstick
+from serving.worker.replicas.padding import add_masks
 from serving.worker.replicas.repeats import CopiedOutput, difference, kept
 from serving.worker.replicas.sequences import SequenceModel
 from serving.worker.replicas.streaming import Answered, Gone, answers_of, run_alone
@@ -130,9 +131,12 @@ class LoadedReplica:
     def _sample(self, rows: int, size: int) -> Arrays:
         """Return the model's own, or one that is made for it."""
         own = getattr(self._model, "sample", None)
-        if own is None:
-            return make_sample(self.order.inputs, rows)
-        made: Arrays = own(rows, size)
+        order = self.order
+        made: Arrays = make_sample(order.inputs, rows, order.hint, size) if own is None else own(rows, size)
+        masks = [each.name for each in order.inputs if each.mask]
+        if masks:  # no row of a sample is filled up
+            made = {name: array for name, array in made.items() if name not in masks}
+            add_masks(order.inputs, made)
         return made
 
     def _answered(self, inputs: Arrays) -> list[CopiedOutput]:

@@ -9,7 +9,8 @@ import yaml
 
 from loadtests.hostile.fuzz.playing import CORPUS
 from router.settings.json_schema import schema_of
-from router.settings.values.schema import GatewayFile, ModelFile
+from router.settings.model_file.schema import ModelFile
+from router.settings.values.schema import GatewayFile
 from tests.architecture.source_rules import ROOT
 
 SETTINGS, MODEL = schema_of(GatewayFile), schema_of(ModelFile)

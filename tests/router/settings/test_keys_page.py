@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 from router.cli import app
 from router.settings.json_schema import MEANINGS, Json, schema_of
 from router.settings.keys_page import page
-from router.settings.values.schema import GatewayFile, ModelFile
+from router.settings.model_file.schema import ModelFile
+from router.settings.values.schema import GatewayFile
 from serving.values.specs import Limits
 from tests.architecture.source_rules import ROOT
 

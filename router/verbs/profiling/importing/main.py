@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from router.settings.model_file.schema import ONLY_VARIANT
 from router.settings.values.problems import one_of, shown
-from router.settings.values.schema import ONLY_VARIANT
 from router.verbs.profiling.asked import MeasureRequestError, find_model, find_numbers
 from router.verbs.profiling.importing.forms import Batch, Told, read_batches
 from router.verbs.profiling.importing.table import read_table

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import SettingsError, load_model
-from serving.values.specs import ParameterSpec, SizeHint, TensorSpec, VariantSpec
+from serving.values.specs import PaddedSize, ParameterSpec, SizeHint, TensorSpec, VariantSpec
 from tests.router.settings.samples import DIGITS, TEXT, model_faults, write_accuracy, write_model
 
 
@@ -67,7 +67,7 @@ def test_hints_and_parameters_become_theirs(home: Path) -> None:
         ("[-1, 64]}", "[-1, 64], optional: 1}", "inputs[0].optional: not true or false; got 1"),
         ("[-1, 64]", "[64]", "inputs[0].shape: not a shape; got [64], expected -1 (the batch)"),
         ("[-1, 64]", "[-1, 0]", "inputs[0].shape: not a shape; got [-1, 0]"),
-        ("[-1, 64]", "[-1, x]", "3:53: inputs[0].shape[1]: not a whole number; got 'x'"),
+        ("[-1, 64]", "[-1, x y]", "3:48: inputs[0].shape: not a shape; got [-1, 'x y'], expected sizes"),
         ("inputs: [{name: PIXELS, datatype: FP32, shape: [-1, 64]}]", "inputs: []", "3:9: inputs: empty"),
         ("FP32, shape: [-1, 64]}", "FP32, shape: [-1, 64], dims: 3}", "inputs[0].dims: unknown key"),
         ("batch_max: 64", "batch_max: -1", "batch_max: too small; got -1, expected 0 or more"),
@@ -97,11 +97,11 @@ def test_a_mistake_is_named_in_model_yaml(home: Path, old: str, new: str, expect
     ("old", "new", "expected"),
     [
         ("input: TEXT", "input: TXT", "size_hint.input: unknown input; got 'TXT', expected TEXT"),
-        ("BYTES", "FP32", "size_hint.input: 'TEXT' has datatype FP32; expected a BYTES input"),
+        ("BYTES", "ANY", "size_hint.input: 'TEXT' has any datatype; expected an input with one"),
         (
             "unit: bytes",
             "unit: words",
-            "size_hint.unit: unknown value; got 'words', expected 'bytes' or 'text'",
+            "size_hint.unit: unknown value; got 'words', expected 'bytes', 'text' or 'values'",
         ),
         ("[64, 128]", "[128, 64]", "size_hint.buckets: not ascending sizes; got [128, 64]"),
         ("[64, 128]", "[]", "size_hint.buckets: not ascending sizes; got []"),
@@ -173,6 +173,48 @@ def test_a_sample_of_a_clone_is_built_by_make(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "Makefile").touch()
     (fault,) = model_faults(tmp_path / "digits", DIGITS)
     assert fault.endswith("is not built: run `make setup`, or python build.py")
+
+
+PADDED = """\
+name: padded
+inputs:
+  - {name: ids, datatype: INT64, shape: [-1, tokens], pad: 0}
+  - {name: mask, datatype: BOOL, shape: [-1, tokens], mask: true}
+outputs: [{name: states, datatype: FP32, shape: [-1, tokens, 4]}]
+batch_max: 8
+size_hint: {input: ids, buckets: [16, 64]}
+"""
+
+
+def test_rows_of_unlike_size_may_share_a_batch(tmp_path: Path) -> None:
+    spec = load_model(write_model(tmp_path / "m", PADDED))
+    assert spec.padded == (PaddedSize("tokens", 0, 1),)
+    assert spec.size_hint == SizeHint("ids", (16, 64), "values")
+    ids, mask = spec.inputs
+    assert (ids.shape, ids.names, ids.pad, ids.mask) == ((-1, -1), ("", "tokens"), 0, False)
+    assert (mask.optional, mask.pad, mask.mask) == (True, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("tokens], pad", "-1], pad", "inputs[0].pad: nothing to fill up; expected numbers, with a name for"),
+        ("pad: 0", "pad: 0.5", "inputs[0].pad: INT64 has no such value; got 0.5"),
+        ("INT64, shape: [-1, tokens], pad: 0", "UINT8, shape: [-1, tokens], pad: 256", "UINT8 has no such"),
+        ("mask: true", "optional: true", "inputs[1].shape: rows have unlike tokens, which other inputs fill"),
+        ("tokens], mask", "words], mask", "inputs[1].mask: no padding to say of it; expected numbers, or"),
+        ("mask: true", "mask: true, pad: 1", "inputs[1].pad: a mask is 0 where a row is filled up; got 1"),
+        ("size_hint: {input: ids, buckets: [16, 64]}\n", "", "inputs: rows of unlike size share batches"),
+        ("input: ids", "input: mask", "size_hint.input: 'mask' is a mask; expected an input that every"),
+        ("input: ids,", "input: ids, unit: text,", "size_hint.unit: 'ids' is INT64; got text, expected"),
+        ("FP32, shape: [-1, tokens, 4]", "BYTES, shape: [-1, tokens]", "outputs[0].shape: answers are cut"),
+        ("[-1, tokens], pad", "[rows, tokens], pad", "inputs[0].shape: not a shape; got ['rows', 'tokens']"),
+    ],
+)
+def test_a_mistake_in_padding_is_named(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert old in PADDED
+    faults = model_faults(tmp_path / "m", PADDED.replace(old, new, 1))
+    assert any(expected in fault for fault in faults), faults
 
 
 SMALLEST = """\

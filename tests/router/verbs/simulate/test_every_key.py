@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from router.settings.door import tls
 from router.settings.machine import nodes, placement, prices
+from router.settings.model_file import schema as model_file
 from router.settings.served import cells, tenants
 from router.settings.values import schema
 from tests.router.verbs.simulate.conftest import GATEWAY, Simulate
@@ -52,9 +53,9 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
 SHORT = {"models.tiers", "models.replicas", "models.guards", "devices.rehearse", "cache.redis"}
 """Sections that may be one value, or hold names of their own: the key itself has a meaning, too."""
 OF_A_MODEL = {
-    schema.TensorSection, schema.InputSection, schema.OutputSection, schema.VariantSection,
-    schema.AccuracySection, schema.ValidationSection, schema.SizeHintSection, schema.ParameterSection,
-    schema.PrioritiesSection, schema.ModelFile,
+    model_file.TensorSection, model_file.InputSection, model_file.OutputSection, model_file.VariantSection,
+    model_file.AccuracySection, model_file.ValidationSection, model_file.SizeHintSection,
+    model_file.ParameterSection, model_file.PrioritiesSection, model_file.ModelFile,
 }  # fmt: skip
 """Those of model.yaml, which says what a model is."""
 
