@@ -314,9 +314,11 @@ app.command("simulate", cls=Verb)(command(SimulateOptions, _simulate))
 
 
 def _import(asked: ImportOptions) -> int:
-    """Turn the model repository of Triton into settings.
+    """Turn models of Triton or TorchServe into settings.
 
     penstock import --triton /models --to penstock --server localhost:8001
+
+    penstock import --torchserve net.mar --example cat.jpg
 
     Exit code 1: some models were refused, with a sentence each; 2: nothing can be imported as asked.
     """

@@ -13,6 +13,7 @@ import argparse
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -81,7 +82,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="unlike-") as name:
             for number in range(asked.rounds):
                 for form in FORMS:
-                    _play(_written(Path(name), form), form, found, number, asked)
+                    _play(_written(Path(name), form, asked.buckets), form, found, number, asked)
     except (ValueError, OSError, RuntimeError) as error:
         sys.stderr.write(f"unlike_rows: {error}\n")
         return 2
@@ -92,13 +93,13 @@ def main() -> int:
     return 0
 
 
-def _written(home: Path, form: str) -> Path:
+def _written(home: Path, form: str, buckets: Sequence[int]) -> Path:
     folder = home / form
     folder.mkdir(exist_ok=True)
     stated = {
         "name": form, "inputs": FORMS[form], "batch_max": 32, "slo_ms": SLO_MS,
         "outputs": [{"name": "embedding", "datatype": "FP32", "shape": [-1, 128]}],
-        "size_hint": {"input": "ids", "buckets": [16, 48, TOKENS_MAX]},
+        "size_hint": {"input": "ids", "buckets": buckets[0] if len(buckets) == 1 else [*buckets]},
     }  # fmt: skip
     (folder / "model.yaml").write_text(yaml.safe_dump(stated))
     (folder / "model.py").write_text(CODE)
@@ -149,6 +150,7 @@ def _arguments() -> argparse.Namespace:
     add("--seconds", type=float, default=8.0, help="of each run")
     add("--rounds", type=int, default=3)
     add("--rates", type=float, nargs="+", default=[800.0, 1200.0, 1600.0, 2400.0], help="requests a second")
+    add("--buckets", type=int, nargs="+", default=[TOKENS_MAX], help="of the size hint; one: the largest")
     add("--worker-core", type=int, default=0)
     add("--core", type=int, default=1, help="of gateway and client")
     return parser.parse_args()

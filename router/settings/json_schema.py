@@ -112,6 +112,7 @@ FORMS: Final[Mapping[str, Mapping[str, Json]]] = {
         "variants": {"anyOf": [{"const": "all"}, LIST]},
     },
     "SliceSection": {"cores": {"anyOf": [WHOLE, CORES]}},
+    "SizeHintSection": {"buckets": {"anyOf": [WHOLE, {"type": "array", "items": WHOLE, "minItems": 1}]}},
     "TierSection": {"optimize": {"enum": [*OPTIMIZE]}},
     "WorkersSection": {"inherit": LIST},
 }  # fmt: skip

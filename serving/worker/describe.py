@@ -20,7 +20,7 @@ from serving.values.specs import ParameterValue
 from serving.worker.backends import onnx, openvino, python, remote, scikit, torch_export
 from serving.worker.backends.chosen import ChosenBackend
 from serving.worker.backends.hf import backend as transformers
-from serving.worker.backends.signature import Signature, SignatureError, batch_max_of, specs_of
+from serving.worker.backends.signature import Signature, SignatureError, batch_max_of, specs_of, unpack
 from serving.worker.frames.arrays import TensorError
 from serving.worker.frames.orders import LoadOrder
 
@@ -42,11 +42,13 @@ def main() -> int:
     parser.add_argument("backend", choices=SIGNATURES)
     parser.add_argument("artifact")
     parser.add_argument("--options", default="{}", help="of the variant, as JSON")
+    parser.add_argument("--stated", type=Path, help="a file with the signature, which then is not asked for")
     parser.add_argument("--to", type=Path, required=True)
     asked = parser.parse_args()
     options = json.loads(asked.options)
     try:
-        found = describe(asked.backend, asked.artifact, options)
+        stated = unpack(json.loads(asked.stated.read_text("utf-8"))) if asked.stated else None
+        found = describe(asked.backend, asked.artifact, options, stated)
     except (SignatureError, TensorError) as error:
         asked.to.write_text(json.dumps({"error": str(error)}), "utf-8")
         return 1
@@ -66,9 +68,12 @@ def own_frames(error: Exception, artifact: str) -> list[str]:
     return traceback.format_list(frames[own:])
 
 
-def describe(backend: str, artifact: str, options: Mapping[str, ParameterValue]) -> Signature:
-    """Return the signature, with the latency of one made-up row on one thread."""
-    found = SIGNATURES[backend](artifact, options)
+def describe(
+    backend: str, artifact: str, options: Mapping[str, ParameterValue], stated: Signature | None = None
+) -> Signature:
+    """Return the signature, with the latency of one made-up row on one thread. `stated`: what is known of it
+    already."""
+    found = stated or SIGNATURES[backend](artifact, options)
     loaded = ChosenBackend(1).load(_order(backend, artifact, options, found))
     sample = getattr(loaded, "sample")  # noqa: B009  signatures are found of models that have one
     spent = []

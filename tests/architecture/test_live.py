@@ -44,6 +44,7 @@ BESIDE_OTHERS = {
     "tests/router/grpc/test_rpc_streams.py": "servers that stand still",
     "tests/router/security/tls/test_files.py": "certificates of 30 days",
     "tests/runtime/slicing/test_inventory.py": "a driver's twin that answers at once",
+    "tests/worker/backends/test_torch_export.py": "a compiler",
     "tests/worker/process/test_libraries.py": "an import",
 }
 """Files that start a process or wait, but whose outcome does not depend on how long it takes."""

@@ -59,7 +59,7 @@ MODEL_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     "SizeHintSection": {
         "input": "The input; its size counts.",
         "unit": "What is counted: bytes, a text's likely tokens, or the values of a row.",
-        "buckets": "Upper bounds of the groups, in that unit.",
+        "buckets": "Upper bounds of the groups in that unit, or the largest size alone.",
     },
     "ParameterSection": {
         "name": "The parameter's name in requests.",

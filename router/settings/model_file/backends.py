@@ -7,7 +7,7 @@ from serving.values.specs import PYTHON
 _FILES = {
     "onnx": "a file.onnx",
     "openvino": "a file.xml or file.onnx",
-    "torch_export": "a file.pt2",
+    "torch_export": "a file.pt2 or file.pt",
     "transformers": "a folder",
     "sklearn": "a file.joblib or file.pkl",
 }

@@ -91,7 +91,7 @@ class SizeHintSection(Section):
 
     input: Text
     unit: Literal["bytes", "text", "values"] | None = None  # bytes of BYTES, values of other datatypes
-    buckets: Annotated[list[int], AfterValidator(check_buckets)]
+    buckets: Annotated[list[int], PlainValidator(check_buckets)]
 
 
 class ParameterSection(Section):

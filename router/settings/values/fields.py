@@ -19,6 +19,10 @@ FAULT = "fault"
 SIZES = "sizes of 1 or more, or -1 or a name such as tokens where any size is welcome"
 """Of a shape."""
 
+OCTAVES = 5
+"""Below the largest size, with two buckets each: a row is filled up by a sixth on average, and by a third at
+most (`python -m loadtests.scheduling.unlike_rows`). Smaller rows share the first bucket."""
+
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S
 HOUR_MS = HOUR_S * 1000
@@ -126,8 +130,15 @@ def _is_size(side: object) -> bool:
     return type(side) is int and (side >= 1 or side == -1)
 
 
-def check_buckets(buckets: list[int]) -> list[int]:
-    """Return the bounds of size buckets; it raises if they are none."""
-    if not buckets or buckets != sorted(set(buckets)) or buckets[0] < 1:
-        raise refuse(f"not ascending sizes; got {buckets}, expected numbers such as [64, 128]")
-    return buckets
+def check_buckets(value: object) -> object:
+    """Return the bounds of size buckets; it raises if they are none. A single number is the last bound, and
+    the others follow from it."""
+    if type(value) is int and 1 <= value < 1 << 40:
+        halves = [max(round(value * step / 2**octave), 1) for octave in range(OCTAVES) for step in (1, 0.75)]
+        return sorted({*halves})
+    sound = isinstance(value, list) and value and all(type(each) is int and each >= 1 for each in value)
+    if isinstance(value, list) and sound and value == sorted(set(value)):
+        return value
+    got = str(value)[:80] if isinstance(value, list) else shown(value)
+    expected = "numbers such as [64, 128], or the largest size alone, such as 128"
+    raise refuse(f"not ascending sizes; got {got}, expected {expected}")

@@ -1,1 +1,1 @@
-"""`penstock import`: the model repository of another server becomes settings."""
+"""`penstock import`: the models of another server become settings."""

@@ -5,10 +5,12 @@ from pathlib import Path
 import typer
 
 from router.verbs.importing.options import ImportOptions
+from router.verbs.importing.torchserve import CODE, unpack_archive
 from router.verbs.importing.triton import Imported, read_model
 from router.verbs.target.asked import slo_ms_of
 from router.verbs.target.described import signature_of
 from router.verbs.target.errors import TargetError
+from router.verbs.target.target import Target
 from router.verbs.target.writing import derived_slo_ms, entry, model_text, write_file
 from serving.worker.backends.signature import ALL
 
@@ -18,12 +20,38 @@ def import_models(asked: ImportOptions) -> int:
     can be imported as asked."""
     try:
         slo_ms = slo_ms_of(asked.slo or None)
-        folders = _folders(asked.triton)
         if asked.to.exists():
             raise TargetError(f"{asked.to} is there already; expected a new folder: --to FOLDER")
+        if (asked.triton is None) == (asked.torchserve is None):
+            raise TargetError("nothing to import; expected --triton REPOSITORY or --torchserve FILE.mar")
+        if asked.torchserve is not None:
+            return _import_archive(asked, asked.torchserve, slo_ms)
+        folders = _folders(asked.triton or Path())
     except TargetError as error:
         typer.echo(str(error), err=True)
         return 2
+    return _import_folders(asked, folders, slo_ms)
+
+
+def _import_archive(asked: ImportOptions, file: Path, slo_ms: float | None) -> int:
+    models = asked.to / "models"
+    found = unpack_archive(file, asked.example, models)
+    stated = slo_ms
+    if stated is None:
+        target = Target(str(file), found.name, "python", str((models / found.name / CODE).resolve()))
+        stated = derived_slo_ms(signature_of(target, {}).latency_ms)
+    settings = asked.to / "penstock.yaml"
+    head = f"# `penstock import --torchserve {file}` wrote this. Each core is a slice.\nmodels:\n"
+    write_file(settings, head + entry(f"models/{found.name}", stated))
+    batches = f"batches of up to {found.batch_max} rows" if found.batch_max > 1 else "one row at a time"
+    typer.echo(f"imported  {found.name}: its handler, {batches}, SLO {stated:g} ms (as derived or stated)")
+    for note in found.notes:
+        typer.echo(f"          note: {note}")
+    typer.echo(f"`penstock serve {settings}` serves it")
+    return 0
+
+
+def _import_folders(asked: ImportOptions, folders: list[Path], slo_ms: float | None) -> int:
     entries = []
     for folder in folders:
         try:
@@ -55,7 +83,7 @@ def _folders(repository: Path) -> list[Path]:
 
 def _derived(found: Imported) -> float:
     """Return an SLO from what a row takes here, or there. Raises TargetError if the model does not run."""
-    return derived_slo_ms(signature_of(found.target, {ALL: 1}).latency_ms)
+    return derived_slo_ms(signature_of(found.target, {ALL: 1}, stated=found.signature).latency_ms)
 
 
 def _text(found: Imported) -> str:

@@ -11,7 +11,9 @@ import typer
 class ImportOptions:
     """One field an option; the texts are what --help says."""
 
-    triton: Annotated[Path, typer.Option(metavar="REPOSITORY", help="Triton's model repository.")]
+    triton: Annotated[Path | None, typer.Option(metavar="REPOSITORY", help="Triton's model repository.")] = (
+        None
+    )
     to: Annotated[Path, typer.Option(metavar="FOLDER", help="A new folder, for the settings.")] = Path(
         "penstock"
     )
@@ -26,3 +28,10 @@ class ImportOptions:
         str,
         typer.Option(help="The SLO of models without a timeout in their queue: 100ms. Else it is derived."),
     ] = ""
+    torchserve: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A model archive of TorchServe: FILE.mar.")
+    ] = None
+    example: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A body that TorchServe's handler takes, to measure with."),
+    ] = None

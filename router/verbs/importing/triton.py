@@ -14,10 +14,10 @@ from router.verbs.target.target import REMOTE, Target
 from serving.worker.backends.signature import Dimension, Signature, Tensor
 
 CONFIG: Final = "config.pbtxt"
-FILES: Final = {"onnx": "model.onnx", "torch_export": "model.pt2"}
-"""The file of each backend here, by Triton's own default name."""
+FILES: Final = {"onnx": ("model.onnx",), "torch_export": ("model.pt2", "model.pt")}
+"""The files of each backend here, by Triton's own default names."""
 FOREIGN: Final = {
-    "tensorrt": "TensorRT engines", "pytorch": "TorchScript", "python": "Triton's Python backend",
+    "tensorrt": "TensorRT engines", "python": "Triton's Python backend",
     "tensorflow": "TensorFlow graphs", "openvino": "OpenVINO models", "dali": "DALI pipelines",
 }  # fmt: skip
 _LEFT_OUT: Final = (
@@ -58,8 +58,8 @@ def read_model(folder: Path, server: str) -> Imported:
             "default": config.dynamic_batching.default_priority_level or 1,
         }
     signature = Signature(
-        tuple(_tensor(each, batch) for each in config.input),
-        tuple(_tensor(each, batch, folder / each.label_filename) for each in config.output),
+        tuple(_tensor(each, batch) for each in _in_order(config.input)),
+        tuple(_tensor(each, batch, folder / each.label_filename) for each in _in_order(config.output)),
         keys=keys,
         rows_max=batch,
     )
@@ -103,9 +103,11 @@ def _target(config: Any, folder: Path, server: str) -> Target:
     name = config.name or folder.name
     kind = config.backend or config.platform
     backend = "onnx" if "onnx" in kind else "torch_export" if "pytorch" in kind or "torch" in kind else ""
-    file = _version(config, folder) / (config.default_model_filename or FILES.get(backend, "model"))
-    if backend == "torch_export" and not (file.suffix == ".pt2" and file.exists()):  # TorchScript is model.pt
-        backend = ""
+    version = _version(config, folder)
+    names = (
+        (config.default_model_filename,) if config.default_model_filename else FILES.get(backend, ("model",))
+    )
+    file = next((version / name for name in names if (version / name).exists()), version / names[0])
     if backend and file.exists():
         return Target(str(file), name, backend, str(file.resolve()))
     if server:
@@ -116,6 +118,14 @@ def _target(config: Any, folder: Path, server: str) -> Target:
     raise TargetError(
         f"it is {foreign}, which no backend here loads; --server HOST:PORT lets Triton compute it"
     )
+
+
+def _in_order(tensors: Any) -> list[Any]:
+    """Return the tensors by their places, which Triton's PyTorch backend puts into names: `INPUT__0`."""
+    places = [each.name.rpartition("__")[2] for each in tensors]
+    if not all(place.isdigit() for place in places):
+        return list(tensors)
+    return [tensors[at] for at in sorted(range(len(places)), key=lambda at: int(places[at]))]
 
 
 def _version(config: Any, folder: Path) -> Path:

@@ -5,18 +5,21 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from router.verbs.target.errors import TargetError
 from router.verbs.target.target import Target
 from serving.runtime.environment import environment, python_command
-from serving.worker.backends.signature import Signature, Tensor, options_of
+from serving.worker.backends.signature import Signature, options_of, unpack
 
 
-def signature_of(target: Target, sizes: Mapping[str, int], python: str = "") -> Signature:
-    """Return what the model takes and answers. `sizes`: of free dimensions, by name. `python`: the
-    interpreter of the process, "" for this one's.
+def signature_of(
+    target: Target, sizes: Mapping[str, int], python: str = "", stated: Signature | None = None
+) -> Signature:
+    """Return what the model takes and answers, and what a row takes. `sizes`: of free dimensions, by name.
+    `python`: the interpreter of the process, "" for this one's. `stated`: what the model takes and answers,
+    where that is known.
 
     Raises TargetError with the model's own error if it cannot be loaded, or does not run.
     """
@@ -24,6 +27,9 @@ def signature_of(target: Target, sizes: Mapping[str, int], python: str = "") -> 
         told = Path(folder, "signature.json")
         command = [*python_command("serving.worker.describe", python), target.backend, target.artifact]
         command += ["--options", json.dumps(options_of(sizes)), "--to", str(told)]
+        if stated is not None:
+            Path(folder, "stated.json").write_text(json.dumps(asdict(stated)), "utf-8")
+            command += ["--stated", str(Path(folder, "stated.json"))]
         given = environment({}, os.environ, own_python=not python)
         code = subprocess.run(command, check=False, env=given).returncode  # noqa: S603  our own module
         if not told.exists():
@@ -31,11 +37,4 @@ def signature_of(target: Target, sizes: Mapping[str, int], python: str = "") -> 
         found = json.loads(told.read_text("utf-8"))
     if "error" in found:
         raise TargetError(f"{target.text}: {found['error']}")
-    tensors = {key: tuple(map(_tensor, found[key])) for key in ("inputs", "outputs")}
-    return Signature(**{**found, **tensors})
-
-
-def _tensor(found: dict[str, Any]) -> Tensor:
-    """Return a tensor of JSON, which has lists for tuples."""
-    lists: dict[str, Any] = {key: tuple(found[key]) for key in ("dimensions", "labels")}
-    return Tensor(**{**found, **lists})
+    return unpack(found)

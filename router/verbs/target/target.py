@@ -39,12 +39,12 @@ def read_target(text: str) -> Target:
         named = text.removeprefix(HUB)
         folder = Path(named)
         artifact = str(folder.resolve()) if folder.is_dir() else named
-        return Target(text, _name(folder.absolute().name), "transformers", artifact)
+        return Target(text, plain_name(folder.absolute().name), "transformers", artifact)
     if text.startswith(REMOTE):
         artifact = text.removeprefix(REMOTE)
         if not re.fullmatch(r"[^/\s]+:\d+/[^/\s]+", artifact):
             raise TargetError(f"{text} names no model of a server; expected remote:HOST:PORT/MODEL")
-        return Target(text, _name(artifact.rpartition("/")[2]), "remote", artifact)
+        return Target(text, plain_name(artifact.rpartition("/")[2]), "remote", artifact)
     path = Path(text)
     if not path.exists():
         raise TargetError(f"{text} is not there; expected {FORMS}")
@@ -52,13 +52,13 @@ def read_target(text: str) -> Target:
     if path.is_dir():
         if not (path / "model.yaml").is_file():
             raise TargetError(f"{text} is a folder without model.yaml; expected {FORMS}")
-        return Target(text, _name(path.absolute().name), "", whole)
+        return Target(text, plain_name(path.absolute().name), "", whole)
     backend = BACKENDS.get(path.suffix)
     if backend is None:
         raise TargetError(f"{text} is no model that Penstock knows; expected {FORMS}")
-    return Target(text, _name(path.stem), backend, whole)
+    return Target(text, plain_name(path.stem), backend, whole)
 
 
-def _name(text: str) -> str:
+def plain_name(text: str) -> str:
     """Return a name that settings allow."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", text).strip("-.") or "model"

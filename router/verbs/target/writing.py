@@ -52,12 +52,13 @@ def write_settings(
         write_file(file, _settings(target, target.artifact, slo_ms, python))
         return Written(file, (f"{target.text}: served as its model.yaml says; settings are in {file}",))
     found = signature_of(target, sizes, python)
-    stated = slo_ms or derived_slo_ms(found.latency_ms)
+    asked = slo_ms or found.slo_ms
+    stated = asked or derived_slo_ms(found.latency_ms)
     write_file(
         model / "model.yaml", model_text(target, found, sizes, f"`penstock serve {target.text}` found this")
     )
     write_file(file, _settings(target, str(model.relative_to(file.parent)), stated, python))
-    return Written(file, tuple(_lines(target, found, (slo_ms, stated), file)))
+    return Written(file, tuple(_lines(target, found, (asked, stated), file)))
 
 
 def _home(target: Target) -> Path:
@@ -134,12 +135,11 @@ def model_text(target: Target, found: Signature, sizes: Mapping[str, int], said:
 def _tensors(tensors: Sequence[Tensor], batch_max: int) -> str:
     lines = []
     for each, spec in zip(tensors, specs_of(tensors, batch_max), strict=True):
-        shape = list(spec.shape if batch_max else spec.shape[1:])
+        shape = _shape(spec)[0 if batch_max else 1 :]
         more = f", labels: {json.dumps(each.labels)}" if each.labels else ""
         more += ", optional: true" if each.optional else ""
-        lines.append(
-            f"  - {{name: {json.dumps(each.name)}, datatype: {each.datatype}, shape: {shape}{more}}}\n"
-        )
+        told = f"name: {json.dumps(each.name)}, datatype: {each.datatype}, shape: [{', '.join(shape)}]"
+        lines.append(f"  - {{{told}{more}}}\n")
     return "".join(lines)
 
 
@@ -152,7 +152,7 @@ def _lines(target: Target, found: Signature, slo: tuple[float | None, float], fi
     answers = ", ".join(map(_told, specs_of(found.outputs, batch_max)))
     takes_ms = f"a row takes {found.latency_ms:.2g} ms here"
     times = "the least" if stated == SLOS_MS[0] else f"at least {SLO_FACTOR} times as much"
-    why = "as asked" if asked else f"{times}; --slo states another"
+    why = "as stated" if asked else f"{times}; --slo states another"
     return [
         f"{target.text}: takes {takes}; answers {answers}; {batches}",
         f"{takes_ms}: the SLO is {stated:g} ms ({why})",
@@ -162,4 +162,9 @@ def _lines(target: Target, found: Signature, slo: tuple[float | None, float], fi
 
 
 def _told(spec: TensorSpec) -> str:
-    return f"{spec.name} ({spec.datatype} {list(spec.shape)})"
+    return f"{spec.name} ({spec.datatype} [{', '.join(_shape(spec))}])"
+
+
+def _shape(spec: TensorSpec) -> list[str]:
+    names = spec.names or ("",) * len(spec.shape)
+    return [name or str(side) for name, side in zip(names, spec.shape, strict=True)]

@@ -7,6 +7,7 @@ worker of plain numpy models starts in a tenth of that. It is set up once a mode
 import importlib.util
 import sys
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from importlib.machinery import SourceFileLoader
 from itertools import count
 from pathlib import Path
@@ -18,7 +19,7 @@ from serving.values.specs import ParameterValue
 from serving.worker.backends.adapting import OUTPUT, ShortModel, has_short_form, short_form
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.samples import obstacle, warm_rows
-from serving.worker.backends.signature import Signature, SignatureError, tensors_of
+from serving.worker.backends.signature import Signature, SignatureError, sizes_of, tensors_of, unstated
 from serving.worker.backends.torch_settings import TorchSettings
 from serving.worker.backends.unbatched import Unbatched
 from serving.worker.device.compiling import GRAPHS, TORCH, CapturedPredict, GpuGraphs, compiled
@@ -80,7 +81,19 @@ class PythonBackend:
             shorter = "" if order.decoupled else ", no class Model and no function predict"
             raise AttributeError(f"{_file(order)} has {expected}{shorter}")
         output = order.outputs[0].name if order.outputs else OUTPUT
-        return lambda _artifact, _options: ShortModel(short_form(module), output)
+        sizes = sizes_of(order.options)
+        return lambda _artifact, _options: ShortModel(short_form(module), output, sizes)
+
+    def constants(self, order: LoadOrder) -> Signature:
+        """Return what the code states of itself by constants: SLO_MS and BATCH_MAX. Raises SignatureError
+        for values that cannot be."""
+        module = self._modules[_file(order), order.revision]
+        slo_ms, batch_max = getattr(module, "SLO_MS", 0), getattr(module, "BATCH_MAX", None)
+        if not isinstance(slo_ms, int | float) or slo_ms < 0:
+            raise SignatureError(f"SLO_MS is {slo_ms!r}; expected milliseconds, such as SLO_MS = 50")
+        if batch_max is not None and (type(batch_max) is not int or batch_max < 1):
+            raise SignatureError(f"BATCH_MAX is {batch_max!r}; expected rows, such as BATCH_MAX = 64")
+        return Signature((), (), slo_ms=float(slo_ms), rows_max=batch_max)
 
     def _checked(self, model: object, order: LoadOrder) -> LoadedModel:
         self._settle_newly()  # its loading may have imported torch
@@ -196,13 +209,21 @@ def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signat
     order = LoadOrder(
         0, file.stem, file.parent, "default", None, tuple(options.items()), (), (), (0, 0), code=file
     )
-    model = PythonBackend(1).load(order)
+    backend = PythonBackend(1)
+    model = backend.load(order)
+    stated = backend.constants(order)
+    if isinstance(model, ShortModel) and model.annotated:
+        found = replace(stated, inputs=model.annotated)
+        unstated(found, sizes_of(order.options))
+        outputs = [model.predict(model.sample(rows, 0), {}) for rows in ROWS]
+        return replace(found, outputs=tensors_of(outputs, ROWS))
     sample = getattr(model, "sample", None)
     if not callable(sample):
         raise SignatureError(
             "has no function sample(rows), and one run of it shows shapes and datatypes; "
-            "expected arrays by name, such as {'x': np.zeros((rows, 4), np.float32)}"
+            "expected arrays by name, such as {'x': np.zeros((rows, 4), np.float32)}, or annotations: "
+            "def predict(x: Annotated[np.ndarray, 'FP32', 4])"
         )
     inputs = [sample(rows, 0) for rows in ROWS]
     outputs = [model.predict(dict(each), {}) for each in inputs]
-    return Signature(tensors_of(inputs, ROWS), tensors_of(outputs, ROWS))
+    return replace(stated, inputs=tensors_of(inputs, ROWS), outputs=tensors_of(outputs, ROWS))

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -42,7 +42,8 @@ class Signature:
 
     `latency_ms`: of one row, 0 where it was not run. `artifact`: where its files are, if not where the
     question said. `sample_size`: the size hint of the row that was run. `rows_max`: of a batch, 0 for no
-    batch dimension, None if the model does not say. `keys`: more keys of a model.yaml.
+    batch dimension, None if the model does not say. `keys`: more keys of a model.yaml. `slo_ms`: as the model
+    states it, 0 if it does not.
     """
 
     inputs: tuple[Tensor, ...]
@@ -52,6 +53,18 @@ class Signature:
     sample_size: int = 0
     rows_max: int | None = None
     keys: Mapping[str, object] = field(default_factory=dict)
+    slo_ms: float = 0.0
+
+
+def unpack(found: Mapping[str, Any]) -> Signature:
+    """Return the signature of JSON, which has lists for tuples."""
+    tensors = {key: tuple(map(_unpacked, found[key])) for key in ("inputs", "outputs")}
+    return Signature(**{**found, **tensors})
+
+
+def _unpacked(found: Mapping[str, Any]) -> Tensor:
+    lists: dict[str, Any] = {key: tuple(found[key]) for key in ("dimensions", "labels")}
+    return Tensor(**{**found, **lists})
 
 
 def options_of(sizes: Mapping[str, int]) -> dict[str, ParameterValue]:
@@ -117,10 +130,13 @@ def batch_max_of(signature: Signature) -> int:
 
 def specs_of(tensors: Sequence[Tensor], batch_max: int) -> tuple[TensorSpec, ...]:
     """Return the tensors as a worker knows them: -1 for the batch, and for each size that requests choose."""
-    return tuple(
-        TensorSpec(each.name, each.datatype, (-1, *_fixed(each.dimensions[1 if batch_max else 0 :])))
-        for each in tensors
-    )
+    return tuple(_spec(each, each.dimensions[1 if batch_max else 0 :]) for each in tensors)
+
+
+def _spec(tensor: Tensor, row: Sequence[Dimension]) -> TensorSpec:
+    names = tuple(side if isinstance(side, str) and side.isidentifier() else "" for side in row)
+    shape = (-1, *_fixed(row))
+    return TensorSpec(tensor.name, tensor.datatype, shape, names=("", *names) if any(names) else ())
 
 
 def _fixed(dimensions: Sequence[Dimension]) -> list[int]:

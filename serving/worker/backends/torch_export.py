@@ -1,17 +1,19 @@
-"""Models that `torch.export.save` wrote: the variant's artifact is the .pt2 file.
+"""Models in files of torch: of `torch.export.save` or AOTInductor (.pt2), and of `torch.jit.save` (.pt).
 
-Such a file has the graph and the weights, and needs no code of the model. Torch is imported with the first
-model that needs it.
+Such a file has the graph, or what was compiled of it, and the weights, and needs no code of the model. Torch
+is imported with the first model that needs it.
 """
 
-from collections.abc import Collection, Mapping
+import json
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
-from serving.values.specs import ParameterValue
+from serving.values.specs import ParameterValue, TensorSpec
 from serving.worker.backends.checking import artifact_of
 from serving.worker.backends.contract import LoadedModel
 from serving.worker.backends.signature import (
@@ -33,22 +35,26 @@ DATATYPES: Final[Mapping[str, str]] = {
     "torch.int32": "INT32", "torch.int64": "INT64", "torch.float16": "FP16", "torch.float32": "FP32",
     "torch.float64": "FP64",
 }  # fmt: skip
+PACKAGE, SCRIPT = "a package of AOTInductor", "TorchScript"
+COMPILED, ABOUT = "/data/aotinductor/", "wrapper_metadata.json"
+"""Where a package of AOTInductor has its code, and the end of the file that says what it is for."""
 MISSING: Final = "torch is not installed here; try `pip install torch`"
 
 
 class ExportedModel:
-    """An exported program. Its inputs are positional, in the order of model.yaml; so are its outputs."""
+    """A program with the outputs that the model's spec names. `run` takes its inputs by place; `tensors` are
+    these inputs."""
 
-    def __init__(self, torch: ModuleType, program: Any, order: LoadOrder, device: str) -> None:
+    def __init__(
+        self, torch: Any, run: Any, tensors: Sequence[Tensor], order: LoadOrder, device: str
+    ) -> None:
         self._torch = torch
-        self._run = program.module()
+        self._run = run
         self._inputs = [each.name for each in order.inputs]
         self._outputs = [each.name for each in order.outputs]
         self._device = device
         self._order = order
-        self._tensors = [
-            replace(each, name=name) for each, name in zip(_inputs(program), self._inputs, strict=True)
-        ]
+        self._tensors = [replace(each, name=name) for each, name in zip(tensors, self._inputs, strict=True)]
 
     def predict(self, inputs: Arrays, parameters: dict[str, ParameterValue]) -> Mapping[str, object]:  # noqa: ARG002  exported programs take none
         """Return the outputs by name."""
@@ -87,6 +93,10 @@ class TorchExportBackend:
         file = artifact_of(order, "a .pt2 file")
         self.prepare(order)
         torch = _import_torch()
+        if silent := kind_of(file):
+            tensors = [_stated(each, order) for each in order.inputs]
+            run = (_packaged if silent == PACKAGE else _scripted)(torch, file, self._device)
+            return as_ordered(ExportedModel(torch, run, tensors, order, self._device), order)
         program = _program(torch, file)
         for what, specs, there in (
             ("inputs", order.inputs, _inputs(program)),
@@ -98,12 +108,17 @@ class TorchExportBackend:
             from torch.export.passes import move_to_device_pass
 
             program = move_to_device_pass(program, self._device)
-        model = ExportedModel(torch, program, order, self._device)
+        model = ExportedModel(torch, program.module(), _inputs(program), order, self._device)
         return as_ordered(model, order)
 
 
 def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signature:
     """Return what a file takes and answers. Raises SignatureError if Penstock cannot serve that."""
+    if silent := kind_of(Path(artifact)):
+        raise SignatureError(
+            f"is {silent}, which does not say what it takes; "
+            "expected a folder with a model.yaml that does, and `backend: torch_export` in it"
+        )
     program = _program(_import_torch(), Path(artifact))
     found = Signature(tuple(_inputs(program)), tuple(_outputs(program)))
     unstated(found, sizes_of(tuple(options.items())))
@@ -117,6 +132,53 @@ def _import_torch() -> ModuleType:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(MISSING) from error
     return torch
+
+
+def kind_of(file: Path) -> str:
+    """Return what wrote a file that does not say what it takes: it holds code in place of a graph. Return ""
+    for a file of torch.export.save, and for any other file."""
+    try:
+        with ZipFile(file) as archive:
+            names = archive.namelist()
+    except (BadZipFile, OSError):
+        return ""  # what loads it says so
+    if any(COMPILED in name for name in names):
+        return PACKAGE
+    return SCRIPT if any(name.endswith("/constants.pkl") for name in names) else ""
+
+
+def _packaged(_torch: Any, file: Path, device: str) -> Any:
+    kind, _, number = device.partition(":")
+    with ZipFile(file) as archive:
+        told = next(each for each in archive.namelist() if COMPILED in each and each.endswith(ABOUT))
+        made_for = json.loads(archive.read(told)).get("AOTI_DEVICE_KEY", kind)
+    if made_for != kind:
+        raise ValueError(f"{file} is compiled for {made_for}, and the slice is on {device}")
+    import torch._inductor as inductor
+
+    try:
+        return inductor.aoti_load_package(str(file), device_index=-1 if kind == "cpu" else int(number or 0))
+    except RuntimeError as error:
+        raise SignatureError(f"{file} cannot be loaded here: {str(error).splitlines()[0]}") from error
+
+
+def _scripted(torch: Any, file: Path, device: str) -> Any:
+    with warnings.catch_warnings():  # torch.jit is deprecated, and many a file is written by it
+        warnings.simplefilter("ignore")
+        try:
+            return torch.jit.load(str(file), map_location=device).eval()
+        except RuntimeError as error:
+            raise SignatureError(f"{file} cannot be loaded here: {str(error).splitlines()[0]}") from error
+
+
+def _stated(spec: TensorSpec, order: LoadOrder) -> Tensor:
+    """Return an input as model.yaml states it; a free size has its name, or one of its own."""
+    names = spec.names or ("",) * len(spec.shape)
+    sides = [
+        side if side > 0 else name or f"{spec.name}.{at}"
+        for at, (side, name) in enumerate(zip(spec.shape, names, strict=True))
+    ]
+    return Tensor(spec.name, spec.datatype, tuple(sides[1:] if order.unbatched else sides))
 
 
 def _program(torch: Any, file: Path) -> Any:

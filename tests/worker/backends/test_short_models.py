@@ -1,6 +1,7 @@
 """Python models in their short forms, and models of several files."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,48 @@ def test_each_form_is_a_model(tmp_path: Path, form: str) -> None:
     model = PythonBackend(1).load(order(file, output=output.name))
     answer = model.predict({"x": np.full((3, 4), 5, np.float32)}, {})
     assert np.array_equal(np.asarray(answer[output.name]), np.full((3, 4), 10))
+
+
+ANNOTATED = """\
+from typing import Annotated
+import numpy as np
+SLO_MS = 80
+BATCH_MAX = 16
+def predict(x: Annotated[np.ndarray, "FP32", 4], ids: Annotated[np.ndarray, "INT64", "tokens"]):
+    return x * 2 + ids.sum(1, keepdims=True).astype("f4")
+"""
+
+
+def test_annotations_and_constants_say_what_a_sample_would(tmp_path: Path) -> None:
+    file = tmp_path / "annotated.py"
+    file.write_text(ANNOTATED)
+    found = signature_of(str(file), {"dim.tokens": 3})
+    assert found.inputs == (
+        Tensor("x", "FP32", ("batch", 4)), Tensor("ids", "INT64", ("batch", "tokens"))
+    )  # fmt: skip
+    assert found.outputs == (Tensor("output", "FP32", ("batch", 4)),)
+    assert (found.slo_ms, found.rows_max) == (80, 16)
+    named = replace(order(file), options=(("dim.tokens", 3),))
+    sample = getattr(PythonBackend(1).load(named), "sample")(5, 0)  # noqa: B009  not all models have one
+    assert {name: array.shape for name, array in sample.items()} == {"x": (5, 4), "ids": (5, 3)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"FP32", 4', '"FP33", 4', r"predict's 'x' is annotated with 'FP33', 4; expected a datatype"),
+        ('"FP32", 4', '"FP32", 0', r"'x' is annotated with 'FP32', 0"),
+        ("", "", "input 'ids' has the free dimension 'tokens'"),
+        ("SLO_MS = 80", "SLO_MS = '80ms'", "SLO_MS is '80ms'; expected milliseconds"),
+        ("BATCH_MAX = 16", "BATCH_MAX = 0", "BATCH_MAX is 0; expected rows"),
+        ('ids: Annotated[np.ndarray, "INT64", "tokens"]', "ids", r"has no function sample\(rows\)"),
+    ],
+)
+def test_annotations_that_say_too_little_are_named(tmp_path: Path, old: str, new: str, said: str) -> None:
+    file = tmp_path / "annotated.py"
+    file.write_text(ANNOTATED.replace(old, new, 1))
+    with pytest.raises(SignatureError, match=said):
+        signature_of(str(file), {})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Files of torch.export.save: what the program says is what is served."""
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -7,9 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from serving.worker.backends.signature import SignatureError, Tensor, batch_max_of
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, batch_max_of
 from serving.worker.backends.torch_export import TorchExportBackend, signature_of
 from tests.worker.backends.orders import loaded, order_of
+
+SIGNATURE = Signature(
+    (Tensor("x", "FP32", ("batch", 6)),),
+    (Tensor("half", "FP32", ("batch", 6)), Tensor("above", "INT64", ("batch", 1))),
+)
+"""What a model.yaml states of a file that does not say it."""
 
 
 class Halves(torch.nn.Module):
@@ -59,3 +67,41 @@ def test_another_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
 def test_the_inputs_of_a_signature_are_named_as_the_program_names_them(file: Path) -> None:
     (given,) = signature_of(str(file), {}).inputs
     assert given in (Tensor("x", "FP32", (1, 6)), Tensor("x", "FP32", (given.dimensions[0], 6)))
+
+
+def computes_halves(file: Path) -> None:
+    model = loaded(order_of("torch_export", file, SIGNATURE))
+    x = np.linspace(-1, 1, 18, dtype=np.float32).reshape(3, 6)
+    answer = model.predict({"x": x}, {})
+    assert np.allclose(np.asarray(answer["half"]), x / 2)
+    assert np.array_equal(np.asarray(answer["above"]), (x > 0).sum(1, keepdims=True))
+    assert getattr(model, "sample")(5, 0)["x"].shape == (5, 6)  # noqa: B009
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_torchscript_computes_what_model_yaml_states(tmp_path: Path) -> None:
+    file = tmp_path / "halves.pt"
+    torch.jit.save(torch.jit.script(Halves()), file)
+    computes_halves(file)
+    with pytest.raises(SignatureError, match="is TorchScript, which does not say what it takes; expected a"):
+        signature_of(str(file), {})
+
+
+@pytest.mark.slow
+@pytest.mark.in_turn(5)
+def test_a_package_of_aotinductor_computes_what_model_yaml_states(tmp_path: Path) -> None:
+    """The compiler takes some 20 s, in a process of its own: it warns of itself."""
+    file = tmp_path / "halves.pt2"
+    code = f"""
+import torch
+from tests.worker.backends.test_torch_export import Halves
+rows = torch.export.Dim("rows", min=1, max=64)
+program = torch.export.export(Halves(), (torch.rand(4, 6),), dynamic_shapes=({{0: rows}},))
+torch._inductor.aoti_compile_and_package(program, package_path={str(file)!r})
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=110, capture_output=True)
+    computes_halves(file)
+    with pytest.raises(SignatureError, match="is a package of AOTInductor, which does not say"):
+        signature_of(str(file), {})
+    with pytest.raises(ValueError, match="is compiled for cpu, and the slice is on cuda:0"):
+        TorchExportBackend(1, "cuda:0").load(order_of("torch_export", file, SIGNATURE))

@@ -186,6 +186,12 @@ size_hint: {input: ids, buckets: [16, 64]}
 """
 
 
+def test_the_largest_size_alone_has_two_buckets_an_octave(tmp_path: Path) -> None:
+    spec = load_model(write_model(tmp_path / "m", PADDED.replace("[16, 64]", "128")))
+    assert spec.sizes == (6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+    assert load_model(write_model(tmp_path / "n", PADDED.replace("[16, 64]", "1"))).sizes == (1,)
+
+
 def test_rows_of_unlike_size_may_share_a_batch(tmp_path: Path) -> None:
     spec = load_model(write_model(tmp_path / "m", PADDED))
     assert spec.padded == (PaddedSize("tokens", 0, 1),)

@@ -22,7 +22,7 @@ ONNX = 'platform: "onnxruntime_onnx"\nmax_batch_size: 16\n' + IO
 @pytest.fixture(autouse=True)
 def latency(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row takes 3 ms: tests/worker/test_describe.py runs real files."""
-    monkeypatch.setattr(command, "signature_of", lambda _target, _sizes: Signature((), (), 3.0))
+    monkeypatch.setattr(command, "signature_of", lambda *_asked, **_stated: Signature((), (), 3.0))
 
 
 def write_model(
@@ -54,6 +54,15 @@ def test_fixed_shapes_with_a_batch(tmp_path: Path) -> None:
     )
     (variant,) = spec.variants
     assert (variant.backend, variant.artifact) == ("onnx", tmp_path / "repo/net/20/model.onnx")
+
+
+def test_torchscript_takes_its_inputs_by_their_places(tmp_path: Path) -> None:
+    two = 'input [ { name: "INPUT__1" data_type: TYPE_INT64 dims: [ 2 ] },'
+    config = ONNX.replace("onnxruntime_onnx", "pytorch_libtorch").replace("input [", two)
+    spec = imported(tmp_path, config.replace('"x"', '"INPUT__0"'), "model.pt")
+    (variant,) = spec.variants
+    assert (variant.backend, variant.artifact) == ("torch_export", tmp_path / "repo/net/1/model.pt")
+    assert [each.name for each in spec.inputs] == ["INPUT__0", "INPUT__1"]
 
 
 def test_free_shapes_of_texts(tmp_path: Path) -> None:
@@ -125,7 +134,7 @@ def shaped(words: str) -> str:
     ("config", "said"),
     [
         (of("tensorrt_plan"), "it is TensorRT engines, which no backend here loads; --server"),
-        (of("pytorch_libtorch"), "it is TorchScript, which no backend here loads"),
+        (of("pytorch_libtorch"), "1/model.pt2 is missing"),
         (of("own"), "it is of the backend 'own', which no backend here loads"),
         (of("ensemble") + 'ensemble_scheduling { step [ { model_name: "a" } ] }',
          "it is an ensemble of a; no model here calls others"),
@@ -173,7 +182,7 @@ def test_nothing_is_written_over(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_a_model_that_does_not_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_target: object, _sizes: object) -> Signature:
+    def broken(*_asked: object, **_stated: object) -> Signature:
         raise TargetError("it is broken")
 
     monkeypatch.setattr(command, "signature_of", broken)
