@@ -3,6 +3,7 @@
 import io
 import json
 import sys
+import wave
 from pathlib import Path
 from typing import Any
 
@@ -200,3 +201,104 @@ def test_a_picture_that_unfolds_too_far_is_refused(tmp_path: Path, monkeypatch: 
     model = loaded(order_of("transformers", folder, signature_of(str(folder), {})))
     with pytest.raises(ValueError, match="has 50 x 40 pixels; expected at most 1,000 in all"):
         model.predict({"IMAGE": np.array([[picture("PNG")]], object)}, {})
+
+
+def wav(samples: Any, rate: int = 16_000, width: int = 2, channels: int = 1) -> bytes:
+    written = io.BytesIO()
+    with wave.open(written, "wb") as sound:
+        sound.setnchannels(channels)
+        sound.setsampwidth(width)
+        sound.setframerate(rate)
+        sound.writeframes(np.asarray(samples, {1: "u1", 2: "<i2", 4: "<i4"}[width]).tobytes())
+    return written.getvalue()
+
+
+@pytest.fixture(scope="module")
+def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network that writes down letters: random ones, for its weights are random."""
+    folder = tmp_path_factory.mktemp("speech")
+    torch.manual_seed(3)
+    config = transformers.Wav2Vec2Config(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, vocab_size=8,
+        conv_dim=(8, 8), conv_stride=(5, 4), conv_kernel=(10, 8), num_feat_extract_layers=2,
+        num_conv_pos_embeddings=16, num_conv_pos_embedding_groups=2, initializer_range=0.9,
+        feat_extract_norm="layer", do_stable_layer_norm=True,
+    )  # fmt: skip
+    transformers.Wav2Vec2ForCTC(config).save_pretrained(folder)
+    words = {word: at for at, word in enumerate(["<pad>", "<s>", "</s>", "<unk>", "|", "A", "B", "C"])}
+    (folder / "vocab.json").write_text(json.dumps(words))
+    transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json")).save_pretrained(folder)
+    transformers.Wav2Vec2FeatureExtractor(return_attention_mask=True).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_sound_is_written_down_as_it_is_alone(speech: Path) -> None:
+    found = signature_of(str(speech), {})
+    assert [(each.name, each.datatype) for each in (*found.inputs, *found.outputs)] == [
+        ("AUDIO", "BYTES"), ("TEXT", "BYTES")
+    ]  # fmt: skip
+    assert found.keys["size_hint"] == {
+        "input": "AUDIO", "unit": "bytes", "buckets": [160_000, 320_000, 640_000, 960_000]
+    }  # fmt: skip
+    model = loaded(order_of("transformers", speech, found))
+    drawn = np.random.default_rng(2)
+    sounds = [drawn.integers(-9000, 9000, 16_000 // part) for part in (1, 3, 2)]
+    rows = np.empty((3, 1), object)
+    rows[:, 0] = [wav(each) for each in sounds]
+    together = np.asarray(model.predict({"AUDIO": rows}, {})["TEXT"])
+    alone = [np.asarray(model.predict({"AUDIO": rows[at : at + 1]}, {})["TEXT"])[0, 0] for at in range(3)]
+    assert together[:, 0].tolist() == alone
+    assert any(alone)
+    whole = np.repeat(sounds[0], 2)  # the same in two channels, and in 32 bits
+    for other in (wav(whole, channels=2), wav(sounds[0] << 16, width=4)):
+        assert np.asarray(model.predict({"AUDIO": np.array([[other]], object)}, {})["TEXT"])[0, 0] == alone[0]
+    sample = getattr(model, "sample")(2, 160_000)["AUDIO"]  # noqa: B009
+    assert [len(each) for each in sample[:, 0]] == [160_000, 160_000]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"junk", "'AUDIO' holds no sound: .*; expected a WAV file"),
+        (
+            wav([1, 2], rate=44_100),
+            "has 44100 samples a second of 16 bits; expected 16000 of 16 bits: `ffmpeg",
+        ),
+        (wav([]), r"lasts 0\.0 s; expected more than 0 and at most 30 s"),
+        (wav(np.zeros(31 * 16_000)), r"lasts 31\.0 s"),
+    ],
+)
+def test_what_is_no_sound_for_it_is_refused(speech: Path, content: bytes, said: str) -> None:
+    model = loaded(order_of("transformers", speech, signature_of(str(speech), {})))
+    with pytest.raises(BadInputError, match=said):
+        model.predict({"AUDIO": np.array([[content]], object)}, {})
+
+
+@pytest.mark.slow
+def test_whisper_writes_words(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    config = transformers.WhisperConfig(
+        vocab_size=60, d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=16, decoder_ffn_dim=16, num_mel_bins=80, init_std=0.9,
+        max_target_positions=12, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1,
+        suppress_tokens=None, begin_suppress_tokens=None,
+    )  # fmt: skip
+    made = transformers.WhisperForConditionalGeneration(config)
+    made.generation_config = transformers.GenerationConfig(
+        max_length=12, pad_token_id=0, bos_token_id=1, eos_token_id=2, decoder_start_token_id=1
+    )
+    made.save_pretrained(tmp_path)
+    transformers.WhisperFeatureExtractor().save_pretrained(tmp_path)
+    words = Tokenizer(models.WordLevel({f"w{at}": at for at in range(60)}, "w0"))
+    marks = {"pad_token": "w0", "bos_token": "w1", "eos_token": "w2"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=words, **marks).save_pretrained(tmp_path)
+    model = loaded(order_of("transformers", tmp_path, signature_of(str(tmp_path), {})))
+    drawn = np.random.default_rng(2)
+    rows = np.empty((2, 1), object)
+    rows[:, 0] = [wav(drawn.integers(-9000, 9000, 16_000 // part)) for part in (1, 3)]
+    together = np.asarray(model.predict({"AUDIO": rows}, {})["TEXT"])[:, 0].tolist()
+    alone = [np.asarray(model.predict({"AUDIO": rows[at : at + 1]}, {})["TEXT"])[0, 0] for at in range(2)]
+    assert together == alone
+    assert all(each.startswith(b"w") for each in alone)

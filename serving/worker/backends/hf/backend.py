@@ -12,8 +12,10 @@ from serving.values.applications import EMBED, RERANK
 from serving.values.specs import ParameterValue
 from serving.worker.backends.checking import artifact_of
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.hf.folder import IMAGE, PICTURES, TAG, Folder, read_folder
+from serving.worker.backends.hf.folder import IMAGE, PICTURES, SPEECH, TAG, Folder, read_folder
 from serving.worker.backends.hf.pictures import PictureModel
+from serving.worker.backends.hf.sounds import BOUNDS as SOUND_BOUNDS
+from serving.worker.backends.hf.sounds import SpeechModel
 from serving.worker.backends.hf.texts import TaggingModel, TextModel
 from serving.worker.backends.signature import Signature, SignatureError, Tensor, sizes_of
 from serving.worker.backends.torch_settings import TorchSettings
@@ -61,7 +63,7 @@ class TransformersBackend:
         named = str(dict(order.options).get(PRECISION, "fp32"))
         if named not in PRECISIONS:
             raise ValueError(f"unknown precision; got {named!r}, expected {', '.join(PRECISIONS)}")
-        kind = getattr(transformers, _KINDS.get(folder.task, _OTHERWISE))
+        kind = getattr(transformers, _class_of(folder))
         network = kind.from_pretrained(
             folder.path, dtype=getattr(torch, PRECISIONS[named]), local_files_only=True
         )
@@ -70,6 +72,9 @@ class TransformersBackend:
             processor = transformers.AutoImageProcessor.from_pretrained(folder.path, local_files_only=True)
             return PictureModel(folder, _pillow(), processor, network)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder.path, local_files_only=True)
+        if folder.task == SPEECH:
+            extractor = transformers.AutoFeatureExtractor.from_pretrained(folder.path, local_files_only=True)
+            return SpeechModel(folder, extractor, tokenizer, network)
         if folder.task == TAG:
             tokenizer.model_max_length = folder.tokens_max
             pipeline = transformers.pipeline(
@@ -87,10 +92,13 @@ def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signat
     """
     folder = read_folder(_local(artifact), sizes_of(tuple(options.items())))
     inputs = tuple(Tensor(name, "BYTES", ("batch", 1)) for name in folder.inputs)
-    datatype = "BYTES" if folder.task == TAG else "FP32"
+    datatype = "BYTES" if folder.task in (TAG, SPEECH) else "FP32"
     outputs = (Tensor(folder.output, datatype, ("batch", folder.width), folder.labels),)
     if folder.task == PICTURES:
         return Signature(inputs, outputs, artifact=str(folder.path))
+    if folder.task == SPEECH:
+        sound = {"size_hint": {"input": folder.inputs[0], "unit": "bytes", "buckets": [*SOUND_BOUNDS]}}
+        return Signature(inputs, outputs, artifact=str(folder.path), sample_size=SOUND_BOUNDS[0], keys=sound)
     longest = BYTES_PER_TOKEN * folder.tokens_max
     bounds = [*(bound for bound in BOUNDS if bound < longest), longest]
     keys: dict[str, object] = {"size_hint": {"input": folder.inputs[-1], "unit": "text", "buckets": bounds}}
@@ -99,6 +107,13 @@ def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signat
     return Signature(
         inputs, outputs, artifact=str(folder.path), sample_size=bounds[min(1, len(bounds) - 1)], keys=keys
     )
+
+
+def _class_of(folder: Folder) -> str:
+    """Return the name of transformers' class that loads the folder's network."""
+    if folder.task != SPEECH:
+        return _KINDS.get(folder.task, _OTHERWISE)
+    return "AutoModelForSpeechSeq2Seq" if folder.generates else "AutoModelForCTC"
 
 
 def _endpoints(folder: Folder) -> dict[str, object]:

@@ -13,15 +13,18 @@ TAG: Final = "tag"
 """Names the parts of a text that are people, places and so on (token classification)."""
 PICTURES: Final = "pictures"
 """Classifies pictures."""
+SPEECH: Final = "speech"
+"""Writes down what is said in a sound."""
 TOKENS: Final = "tokens"
 """The size that bounds the tokens of a row: `--dim tokens=128`."""
 TOKENS_MAX: Final = 512
 """Of a row, where the folder states no bound, or a larger one."""
-TEXT, QUERY, DOCUMENT, IMAGE = "TEXT", "QUERY", "DOCUMENT", "IMAGE"
-_OUTPUTS: Final[Mapping[str, str]] = {EMBED: "EMBEDDING", RERANK: "SCORE", TAG: "ENTITIES"}
+TEXT, QUERY, DOCUMENT, IMAGE, AUDIO = "TEXT", "QUERY", "DOCUMENT", "IMAGE", "AUDIO"
+_OUTPUTS: Final[Mapping[str, str]] = {EMBED: "EMBEDDING", RERANK: "SCORE", TAG: "ENTITIES", SPEECH: "TEXT"}
 SERVED: Final = (
     "...Model embeds texts, ...ForSequenceClassification classifies or ranks them, "
-    "...ForTokenClassification tags them, ...ForImageClassification classifies pictures"
+    "...ForTokenClassification tags them, ...ForImageClassification classifies pictures, "
+    "...ForCTC and WhisperForConditionalGeneration write down speech"
 )
 
 
@@ -36,12 +39,13 @@ class Folder:
     labels: tuple[str, ...] = ()
     pooling: str = "mean"
     normalized: bool = True
+    generates: bool = False
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the model's inputs."""
-        if self.task == PICTURES:
-            return (IMAGE,)
+        if self.task in (PICTURES, SPEECH):
+            return (IMAGE,) if self.task == PICTURES else (AUDIO,)
         return (QUERY, DOCUMENT) if self.task == RERANK else (TEXT,)
 
     @property
@@ -60,6 +64,8 @@ def read_folder(path: Path, sizes: Mapping[str, int]) -> Folder:
     if architecture.endswith("ForImageClassification"):
         names = _labels(config)
         return Folder(path, PICTURES, 0, len(names), names)
+    if architecture.endswith("ForCTC") or architecture == "WhisperForConditionalGeneration":
+        return Folder(path, SPEECH, 0, 1, generates=not architecture.endswith("ForCTC"))
     tokens_max = _tokens_max(path, config, architecture, sizes)
     if architecture.endswith("ForTokenClassification"):
         return Folder(path, TAG, tokens_max, 1)
