@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 import torch
 
+from router.settings.model_file.models import load_model
+from serving.worker.backends.python import PythonBackend
+from serving.worker.frames.orders import LoadOrder
 from tests.models.samples import MODELS, SampleModel, SizedModel, built, code, loaded, measured, variants
 from tests.seeds import some
 
@@ -213,3 +216,24 @@ def test_weights_that_are_not_the_expected_ones_are_refused(monkeypatch: pytest.
     monkeypatch.setattr(code("minilm"), "_encoders", {})
     with pytest.raises(ValueError, match=r"SHA-256 53aa5117.*expected 0000"):
         _of("fp32", 16)
+
+
+@pytest.mark.in_turn(3)
+def test_runtimes_are_variants_of_one_model_with_the_same_vectors(tmp_path: Path) -> None:
+    script = MODELS / "minilm" / "export.py"
+    folder = tmp_path / "runtimes"
+    subprocess.run([sys.executable, script, folder, "--pairs", "20"], check=True, capture_output=True)
+    spec = load_model(folder)
+    assert {each.name: each.accuracy for each in spec.variants}.keys() == {
+        "torch-fp32", "torch-bf16", "torch-int8", "onnx-fp32", "onnx-int8", "openvino-fp32"
+    }  # fmt: skip
+    backend = PythonBackend(1)
+    rows = np.empty((len(TEXTS), 1), object)
+    rows[:, 0] = TEXTS
+    found = {}
+    for each in spec.variants:
+        model = backend.load(LoadOrder.of(1, spec, each.name))
+        found[each.name] = np.asarray(model.predict({"TEXT": rows.copy()}, {})["EMBEDDING"])
+    cosines = {name: float((found["torch-fp32"] * each).sum(1).min()) for name, each in found.items()}
+    assert min(cosines["onnx-fp32"], cosines["openvino-fp32"]) > 0.99999
+    assert min(cosines["onnx-int8"], cosines["torch-int8"]) > 0.85
