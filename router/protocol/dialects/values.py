@@ -45,7 +45,7 @@ def activated(values: Matrix, activation: str) -> Matrix:
         return _sigmoid(values)
     if activation == "softmax":
         shifted = np.exp(values - values.max(axis=1, keepdims=True))
-        softened: Matrix = shifted / shifted.sum(axis=1, keepdims=True)
+        softened: Matrix = np.divide(shifted, shifted.sum(axis=1, keepdims=True), dtype=np.float32)
         return softened
     return values
 
