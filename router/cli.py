@@ -16,6 +16,7 @@ from router.commandline.key_env import KEY_ENV, CaOption, KeyEnvOption
 from router.commandline.node_options import NodeOptions
 from router.security.auth.options import KeyOptions, KeysOption
 from router.verbs.doctor.options import DoctorOptions
+from router.verbs.explain.options import ExplainOptions
 from router.verbs.importing.options import ImportOptions
 from router.verbs.place.options import PlaceOptions
 from router.verbs.profiling.options import ProfileOptions
@@ -222,21 +223,27 @@ def cells(
     raise typer.Exit(show_cells(url, _one_of("--format", form, FORMATS, form), key_env))
 
 
-@app.command(cls=Verb)
-def explain(
-    model: Annotated[str, typer.Argument(help="A model that is served.")],
-    url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
-    tier: Annotated[
-        str, typer.Option(help="The tier to explain; the model's own promise if not given.")
-    ] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
-    key_env: KeyEnvOption = KEY_ENV,
-    _ca: CaOption = "",
-) -> None:
-    """Explain why a variant answers, and what would change that."""
-    from router.verbs.explain.main import explain as explain_model
+def _explain(asked: ExplainOptions) -> int:
+    """Explain why a variant answers, or what became of a request, and what would change that.
 
-    raise typer.Exit(explain_model(model, url, tier, as_json, key_env=key_env))
+    penstock explain digits
+
+    penstock explain --request last
+    """
+    if asked.request or asked.requests:
+        from router.observing.requests.command import explain_request, list_requests
+
+        if asked.request:
+            return explain_request(asked.request, asked.url, asked.as_json, asked.key_env)
+        return list_requests(asked.model, asked.url, asked.as_json, asked.key_env)
+    if not asked.model:
+        raise typer.BadParameter("expected a model, --request ID or --requests")
+    from router.verbs.explain.main import explain
+
+    return explain(asked.model, asked.url, asked.tier, asked.as_json, key_env=asked.key_env)
+
+
+app.command("explain", cls=Verb)(command(ExplainOptions, _explain))
 
 
 @app.command("infer", cls=Verb)

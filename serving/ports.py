@@ -24,11 +24,12 @@ class Call:
     - `on_answer`: takes each answer of a decoupled model, before the reply that ends the call and has none.
     - `priority`: the level that it states of the model's, 0 for none.
     - `sequence`: the sequence that it belongs to; None for a call that stands for itself.
+    - `name`: the client's name for it, by which `penstock explain --request` finds it; "" for none.
     """
 
     __slots__ = (
-        "arrived_us", "inputs", "max_age_us", "model", "objective", "on_answer", "parameters", "priority",
-        "rows", "sequence", "size", "store", "tenant", "timeout_us", "variant",
+        "arrived_us", "inputs", "max_age_us", "model", "name", "objective", "on_answer", "parameters",
+        "priority", "rows", "sequence", "size", "store", "tenant", "timeout_us", "variant",
     )  # fmt: skip
 
     def __init__(self, model: ServedModel, inputs: Sequence[Tensor], rows: int) -> None:
@@ -47,6 +48,7 @@ class Call:
         self.on_answer: Callable[[Sequence[Tensor]], None] | None = None
         self.sequence: SequenceStep | None = None
         self.priority = 0
+        self.name = ""
 
     @property
     def due_us(self) -> int:

@@ -31,6 +31,7 @@ from router.observing.cache_status import CacheStatus, cache_status
 from router.observing.isolation import isolation_status
 from router.observing.rates_status import rates_status
 from router.observing.redis_status import describe_redis, share
+from router.observing.requests.route import add_requests
 from router.observing.scaled_status import scaled_status
 from router.observing.sequence_status import sequence_status
 from router.observing.status import MoveStatus, ReplicaBody, SliceStatus, Status, describe
@@ -320,6 +321,8 @@ class GatewayServer:
             """Return the models, replicas, slices and counters of this moment; `penstock status` shows
             them."""
             return JSONResponse(await self._describe())
+
+        add_requests(app, self._telemetry)
 
     def _explain(self, model: ServedModel) -> Explanation:
         now_us = self.gateway.now_us()

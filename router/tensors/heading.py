@@ -16,12 +16,16 @@ from serving.ports import Call
 from serving.values.specs import ServedModel, SizeHint
 from serving.values.tensor import Tensor
 
+NAME_CHARS_MAX = 128
+"""Of a request's name, as `penstock explain --request` finds it."""
+
 
 class Heading:
     """All of a request but its data, checked; requests that say the same may share one."""
 
     __slots__ = (
-        "_aimed", "_as_text", "_asked", "_hinted", "_id", "_model", "_rows", "_size", "_texts", "_wanted",
+        "_aimed", "_as_text", "_asked", "_hinted", "_id", "_model", "_name", "_rows", "_size", "_texts",
+        "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -38,7 +42,7 @@ class Heading:
             check_rows(model, claims[0].shape[0])
         self._model = model
         self._rows = claims[0].shape[0]
-        self._id = request_id
+        self._id, self._name = request_id, request_id[:NAME_CHARS_MAX]
         self._wanted = wanted
         self._aimed = [each.place for each in wanted if each.place is not None]
         self._asked = asked
@@ -57,6 +61,7 @@ class Heading:
         asked = self._asked
         call.timeout_us, call.variant, call.parameters = asked.timeout_us, asked.variant, asked.parameters
         call.sequence, call.priority = asked.step, asked.priority
+        call.name = self._name
         call.size = self._size
         for index in self._texts:  # their bytes differ from request to request under one heading
             hinted = index == self._hinted

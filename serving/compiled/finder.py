@@ -77,6 +77,7 @@ COMPILED = (
     "router/grpc/fastrpc/outbox.py",
     "router/grpc/rpc/inference.py",
     "router/tensors",
+    "router/observing/telemetry/counting/journal.py",
     "router/observing/telemetry/counting/counts.py",
     "router/observing/telemetry/counting/histogram.py",
     "router/observing/telemetry/observer.py",

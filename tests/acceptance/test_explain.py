@@ -6,7 +6,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tritonclient import grpc
 
 from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess
 
@@ -102,3 +104,35 @@ def test_what_is_not_there_is_one_line_with_what_is(gateway: GatewayProcess) -> 
         shown = penstock(gateway, "explain", *words)
         assert (shown.returncode, shown.stdout, shown.stderr.count("\n")) == (1, "", 1)
         assert part in shown.stderr
+
+
+def test_a_request_is_explained_by_the_name_that_its_client_gave(gateway: GatewayProcess) -> None:
+    body = json.dumps({"id": "by-id", "inputs": [DIGIT]}).encode()
+    assert gateway.post("/v2/models/digits/infer", body)[0] == 200
+    assert gateway.post("/v2/models/digits/infer", body, {"x-request-id": "by-header"})[0] == 200
+    client = grpc.InferenceServerClient(gateway.grpc)
+    given = grpc.InferInput("PIXELS", [1, 64], "FP32")
+    given.set_data_from_numpy(np.full((1, 64), 0.5, np.float32))
+    client.infer("digits", [given], request_id="by-rpc")
+    for name in ("by-id", "by-header", "by-rpc"):
+        shown = penstock(gateway, "explain", "--request", name)
+        assert (shown.returncode, shown.stderr) == (0, "")
+        lines = shown.stdout.splitlines()
+        assert lines[0].startswith(f"{name}: digits, 1 row, tenant default; it came at ")
+        assert lines[1].startswith("  answered, after ")
+        assert "1 row of 1 request; it took" in shown.stdout
+        assert "could answer" in shown.stdout
+    assert (
+        penstock(gateway, "explain", "--requests").stdout
+        == "no request was late, refused or failed of late\n"
+    )
+    hasty = {"x-request-id": "hasty", "x-request-timeout-ms": "0.001"}
+    assert gateway.post("/v2/models/digits/infer", json.dumps({"inputs": [DIGIT]}).encode(), hasty)[0] == 504
+    assert " hasty  digits  " in penstock(gateway, "explain", "digits", "--requests").stdout
+    assert "what would have helped" in penstock(gateway, "explain", "--request", "last").stdout
+    figures = json.loads(penstock(gateway, "explain", "--request", "hasty", "--json").stdout)
+    assert (figures["in_time"], figures["batch"], figures["model"]) == (False, None, "digits")
+    unknown = penstock(gateway, "explain", "--request", "nothing/of it")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert "no request 'nothing/of it' is among the last that are kept" in unknown.stderr
+    assert gateway.get("/v2/requests?limit=0")[0] == 422

@@ -16,6 +16,7 @@ from router.observing.telemetry.counting.counts import (
     ModelCounts,
     SelectedCounts,
 )
+from router.observing.telemetry.counting.journal import Journal
 from router.observing.telemetry.counting.streamed import StreamedCounts
 from router.observing.telemetry.exposition import Present
 from router.observing.telemetry.families import endpoints
@@ -49,6 +50,7 @@ class Telemetry:
         served = list(models)
         self._by_tenant = len(served) * len(self._tenants) <= TENANT_DURATIONS_MAX
         self._ledger = Ledger()
+        self.journal = Journal()
         self._models = self._ledger.models
         for model in served:
             self.serve(model)
@@ -89,6 +91,7 @@ class Telemetry:
         model = self._models[request.model]
         flow = model.flows.get(request.tenant) or model.flow(request.tenant)
         now_us = request.arrived_us + latency_us
+        self.journal.done(request, reply, latency_us, within_slo)
         if now_us >= flow.windows.turn_us:
             flow.windows.turn(flow.offered, flow.good, now_us)
         if reply.outcome is not COMPLETED:
@@ -158,6 +161,7 @@ class Telemetry:
         """Note that a worker ran a batch."""
         model = self._models[batch.model]
         variant = model.variants.get(batch.variant) or model.variant(batch.variant)
+        self.journal.ran(batch, compute_us, elapsed_us)
         variant.rows.observe(batch.rows)
         variant.requests.observe(len(batch.pieces))
         variant.compute.observe(compute_us)

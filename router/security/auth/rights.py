@@ -36,7 +36,7 @@ _PLACES: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
         **{("GET", path): ANYBODY for path in ("/livez", "/healthz", "/readyz")},
         **{("GET", path): CLIENTS for path in ("/v2", "/v2/", "/v2/models", "/docs", "/openapi.json")},
         **{("GET", path): WATCHERS for path in ("/v2/models/stats", "/v2/status", "/v2/placement")},
-        ("GET", "/v2/cells"): WATCHERS,
+        **{("GET", path): WATCHERS for path in ("/v2/cells", "/v2/requests")},
         **{("GET", f"/v2/{kind}sharedmemory/status"): CLIENTS for kind in ("system", "cuda")},
         **{("POST", f"/v2/{kind}sharedmemory/unregister"): CALLERS for kind in ("system", "cuda")},
         ("POST", "/v2/repository/index"): WATCHERS,
@@ -65,6 +65,7 @@ _MODEL: Final = re.compile(r"/v2/models/([^/]+)(?:/versions/[^/]+)?(?:/([a-z_]+|
 _REGION: Final = re.compile(r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/(register|unregister|status)\Z")
 """A caller reaches only what it has registered itself."""
 _APPLICATION: Final = re.compile(r"/v1/models/([^/:]+)(:predict)?\Z")
+_REQUEST: Final = re.compile(r"/v2/requests/.+\Z")
 _REPOSITORY: Final = re.compile(r"/v2/repository/[^/]+/index\Z")
 
 _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
@@ -105,7 +106,8 @@ def need_of(method: str, path: str) -> NeededRight:
     found = _APPLICATION.match(path)
     if found is not None and method == ("POST" if found.group(2) else "GET"):
         return NeededRight(CALLERS if found.group(2) else CLIENTS, found.group(1))
-    return NeededRight(WATCHERS if method == "POST" and _REPOSITORY.match(path) else ADMINS)
+    reads = (method == "POST" and _REPOSITORY.match(path)) or (method == "GET" and _REQUEST.match(path))
+    return NeededRight(WATCHERS if reads else ADMINS)
 
 
 def asks_model(method: str, path: str) -> bool:

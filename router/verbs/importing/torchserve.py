@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Final
 from zipfile import BadZipFile, ZipFile
 
-import yaml
-
+from router.settings.values.document import read_document
+from router.settings.values.problems import SettingsError
 from router.verbs.importing import archived
 from router.verbs.target.errors import TargetError
 from router.verbs.target.target import plain_name
@@ -73,7 +73,11 @@ def _manifest(file: Path, archive: ZipFile) -> dict[str, Any]:
 
 
 def _config(file: Path) -> dict[str, Any]:
-    found = yaml.safe_load(file.read_text("utf-8")) if file.is_file() else None
+    """Return what the archive's own settings say. Raises TargetError if they are no YAML."""
+    try:
+        found = read_document(file).value if file.is_file() else None
+    except SettingsError as error:
+        raise TargetError(str(error)) from None
     return found if isinstance(found, dict) else {}
 
 

@@ -34,6 +34,8 @@ class Request:
 
     `step`: what it says of its sequence, None if it stands for itself. `sequence` is the sequence's number in
     the model's book, `home` the only slice that may run it ("": any), `slot` its place there.
+
+    `name`: its client's name for it, "" for none. `ran`: what an observer keeps of its last batch.
     """
 
     __slots__ = (
@@ -51,6 +53,7 @@ class Request:
         "latest_us",
         "lost",
         "model",
+        "name",
         "open_pieces",
         "optimize",
         "own_us",
@@ -58,6 +61,7 @@ class Request:
         "payload_bytes",
         "pieces",
         "protected",
+        "ran",
         "rank",
         "rows",
         "sequence",
@@ -104,6 +108,8 @@ class Request:
         self.sequence = 0
         self.home = ""
         self.slot = -1
+        self.name = ""
+        self.ran: object = None
 
     def is_vain(self, now_us: int) -> bool:
         """Return whether it declares a time that is longer than it can wait, however quick the model is."""
