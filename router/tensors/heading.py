@@ -79,9 +79,9 @@ def _fixed_size(claim: ClaimedInput, hint: SizeHint) -> int:
     """Return the size of a row that is no BYTES. Raises RequestError for more values than a row may have."""
     values = prod(claim.shape[1:])
     most = hint.buckets[-1]
-    if hint.unit == "values" and values > most:
+    if hint.unit == "values" and not 0 < values <= most:
         raise bad_input(
             f"input '{claim.name}': shape {written(claim.told[:16])} has {values} values a row; "
-            f"at most {most} are accepted (size_hint of the model)"
+            f"1 to {most} are accepted (size_hint of the model)"
         )
     return values if hint.unit == "values" else claim.data_bytes // claim.shape[0]

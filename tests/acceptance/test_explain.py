@@ -127,7 +127,10 @@ def test_a_request_is_explained_by_the_name_that_its_client_gave(gateway: Gatewa
         == "no request was late, refused or failed of late\n"
     )
     hasty = {"x-request-id": "hasty", "x-request-timeout-ms": "0.001"}
-    assert gateway.post("/v2/models/digits/infer", json.dumps({"inputs": [DIGIT]}).encode(), hasty)[0] in (503, 504)
+    assert gateway.post("/v2/models/digits/infer", json.dumps({"inputs": [DIGIT]}).encode(), hasty)[0] in (
+        503,
+        504,
+    )
     assert " hasty  digits  " in penstock(gateway, "explain", "digits", "--requests").stdout
     assert "what would have helped" in penstock(gateway, "explain", "--request", "last").stdout
     figures = json.loads(penstock(gateway, "explain", "--request", "hasty", "--json").stdout)

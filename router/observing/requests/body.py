@@ -70,7 +70,8 @@ class RequestsBody(TypedDict):
 
 def request_body(entry: Entry, epoch_us: int) -> RequestBody:
     """Return the body of a request. `epoch_us`: the Unix time at which the clock was 0."""
-    late = entry.reason == Reason.OK and not entry.within
+    reason = entry.outcome.reason
+    late = reason == Reason.OK and not entry.within
     return RequestBody(
         number=entry.number,
         name=entry.name,
@@ -82,12 +83,12 @@ def request_body(entry: Entry, epoch_us: int) -> RequestBody:
         arrived_unix_s=(epoch_us + entry.arrived_us) / 1e6,
         due_ms=entry.due_us / 1e3,
         latency_ms=entry.latency_us / 1e3,
-        in_time=entry.within and entry.reason == Reason.OK,
-        ending=LATE if late else entry.reason,
+        in_time=entry.within and reason == Reason.OK,
+        ending=LATE if late else str(reason),
         detail=entry.detail,
         variant=entry.variant,
         may_answer=list(entry.variants),
-        downgrade=entry.downgrade,
+        downgrade=str(entry.downgrade),
         cache=entry.cache,
         queue_ms=entry.queue_us / 1e3,
         fill_ms=entry.batch_us / 1e3,

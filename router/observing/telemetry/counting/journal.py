@@ -11,7 +11,7 @@ from typing import Final
 from serving.ports import Reply
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.waiting.requests import Request
-from serving.values.vocabulary import COMPLETED
+from serving.values.vocabulary import COMPLETED, Outcome
 
 KEPT: Final = 4096
 """Entries of each ring. One takes some 600 bytes, and its batch as much again for each 8 mates."""
@@ -55,7 +55,7 @@ class Entry:
 
     __slots__ = (
         "arrived_us", "batch", "batch_us", "cache", "compute_us", "detail", "downgrade", "due_us", "input_us",
-        "latency_us", "model", "name", "number", "output_us", "queue_us", "reason", "rows", "size", "tenant",
+        "latency_us", "model", "name", "number", "outcome", "output_us", "queue_us", "rows", "size", "tenant",
         "then", "tier", "variant", "variants", "within",
     )  # fmt: skip
 
@@ -72,10 +72,10 @@ class Entry:
         self.due_us: int = request.deadline_us - request.arrived_us
         self.latency_us: int = latency_us
         self.within: bool = within
-        self.reason: str = str(reply.outcome.reason)
+        self.outcome: Outcome = reply.outcome
         self.detail: str = reply.detail
         self.variant: str = reply.variant
-        self.downgrade: str = str(reply.downgrade)
+        self.downgrade: str = reply.downgrade
         self.cache: str = reply.cache
         self.queue_us: int = reply.queue_us
         self.batch_us: int = reply.batch_us
