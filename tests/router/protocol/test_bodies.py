@@ -71,7 +71,7 @@ async def test_a_client_that_leaves_in_mid_body_costs_no_line_whatever_it_asked_
         if not isinstance(route, APIRoute):
             continue
         values = dict.fromkeys(route.param_convertors, "a") | {"model": "digits"}
-        path = route.path.format(**values).replace("versions/a", "versions/1")
+        path = route.path.replace(":path", "").format(**values).replace("versions/a", "versions/1")
         for method in (route.methods or set()) & {"POST", "PUT", "PATCH"}:
             tried += 1
             sent, _ = await ask(app, method, path, [piece])
