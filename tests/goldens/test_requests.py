@@ -37,6 +37,7 @@ REQUESTS: dict[str, RequestBody] = {
         "name": "mine",
         "size": 40,
     },
+    "a name that a terminal would obey": {**WELL, "name": "\x1b[2Jgone", "batch": None},
     "kept": {**WELL, "cache": "hit", "batch": None, "compute_ms": 0.0},
     "late in the queue": late(queue_ms=40.0),
     "late as its batch was disturbed": late(batch={**BATCH, "elapsed_ms": 40.0}),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from router.observing.reasons import LATE, downgrade, ending
-from router.observing.requests.body import BatchBody, RequestBody
+from router.observing.requests.body import BatchBody, MateBody, RequestBody
 from serving.values.vocabulary import Reason
 
 NAMED = 8
@@ -18,7 +18,7 @@ UNLIKE = 1.25
 def request_lines(found: RequestBody) -> list[str]:
     """Return the lines on a request."""
     at = datetime.fromtimestamp(found["arrived_unix_s"], UTC).strftime("%H:%M:%S.%f")[:-3]
-    name = found["name"] or str(found["number"])
+    name = _named(found)
     rows = _many(found["rows"], "row")
     size = f" of size {found['size']}" if found["size"] else ""
     by = f", tenant {found['tenant']}" + (f", tier {found['tier']}" if found["tier"] else "")
@@ -27,7 +27,7 @@ def request_lines(found: RequestBody) -> list[str]:
         f"  {ending(found['ending'])}, after {found['latency_ms']:.1f} ms, due in {found['due_ms']:.1f} ms",
     ]
     if found["detail"]:
-        lines.append(f"  {found['detail']}")
+        lines.append(f"  {_plain(found['detail'])}")
     lines += _section("time", _phases(found))
     lines += _section("batch", _batch(found))
     return lines + _section("what would have helped", helps(found))
@@ -40,7 +40,7 @@ def table(requests: list[RequestBody]) -> list[str]:
     rows = [
         (
             datetime.fromtimestamp(each["arrived_unix_s"], UTC).strftime("%H:%M:%S"),
-            each["name"] or str(each["number"]),
+            _named(each),
             each["model"],
             f"{each['latency_ms']:.0f} of {each['due_ms']:.0f} ms",
             ending(each["ending"]),
@@ -121,6 +121,15 @@ def _mates(found: RequestBody, batch: BatchBody) -> str:
     ]
     more = batch["requests"] - 1 - len(others[:NAMED])
     return ", ".join([*others[:NAMED], *([f"{more} more"] * (more > 0))])
+
+
+def _named(each: RequestBody | MateBody) -> str:
+    return _plain(each["name"]) or str(each["number"])
+
+
+def _plain(text: str) -> str:
+    """Return the text without what a terminal would obey: clients choose names."""
+    return "".join(each if each.isprintable() else "?" for each in text)
 
 
 def _many(count: int, what: str) -> str:
