@@ -66,6 +66,9 @@ PythonOption = Annotated[
 ]
 
 
+RequirementsOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Run MODEL with these packages, installed once by pip.")
+]
 ReloadOption = Annotated[bool, typer.Option("--reload", help="Load a model again when its files change.")]
 
 
@@ -95,6 +98,7 @@ class ServeOptions:
     dim: DimOption = field(default_factory=list)
     save: SaveOption = None
     python: PythonOption = None
+    requirements: RequirementsOption = None
     rest_port: PortOption = None
     grpc_port: PortOption = None
     metrics_port: PortOption = None
@@ -129,7 +133,9 @@ def _serve(asked: ServeOptions) -> int:
     servers.start()
     try:
         config = settings_file(
-            asked.target, asked.config, TargetOptions(asked.slo, tuple(asked.dim), asked.save, asked.python)
+            asked.target,
+            asked.config,
+            TargetOptions(asked.slo, tuple(asked.dim), asked.save, asked.python, asked.requirements),
         )
         settings = load_settings(config, asked.rehearse)
         keys, warnings = check_keys(settings)

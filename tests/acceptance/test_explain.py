@@ -124,7 +124,7 @@ def test_a_request_is_explained_by_the_name_that_its_client_gave(gateway: Gatewa
         assert "could answer" in shown.stdout
     assert (
         penstock(gateway, "explain", "--requests").stdout
-        == "no request was late, refused or failed of late\n"
+        == "no request that is kept was late, refused or failed\n"
     )
     hasty = {"x-request-id": "hasty", "x-request-timeout-ms": "0.001"}
     assert gateway.post("/v2/models/digits/infer", json.dumps({"inputs": [DIGIT]}).encode(), hasty)[0] in (

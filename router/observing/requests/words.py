@@ -36,7 +36,7 @@ def request_lines(found: RequestBody) -> list[str]:
 def table(requests: list[RequestBody]) -> list[str]:
     """Return a line for each request, newest first."""
     if not requests:
-        return ["no request was late, refused or failed of late"]
+        return ["no request that is kept was late, refused or failed"]
     rows = [
         (
             datetime.fromtimestamp(each["arrived_unix_s"], UTC).strftime("%H:%M:%S"),

@@ -10,6 +10,7 @@ import typer
 
 from router.settings.machine.interpreters import unfit
 from router.settings.values.problems import fault
+from router.verbs.target.environments import python_for
 from router.verbs.target.errors import TargetError
 from router.verbs.target.target import is_settings, read_target
 from router.verbs.target.writing import write_settings
@@ -20,13 +21,14 @@ _DIM = re.compile(r"([^=\s]+)=(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class TargetOptions:
-    """What the command line says of a model without settings: `--slo`, `--dim`, `--save` and `--python`, as
-    it says it."""
+    """What the command line says of a model without settings: `--slo`, `--dim`, `--save`, `--python` and
+    `--requirements`, as it says it."""
 
     slo: str | None = None
     dims: Sequence[str] = ()
     save: Path | None = None
     python: Path | None = None
+    requirements: Path | None = None
 
 
 def settings_file(text: str | None, config: Path, options: TargetOptions) -> Path:
@@ -35,19 +37,26 @@ def settings_file(text: str | None, config: Path, options: TargetOptions) -> Pat
     if text is None or is_settings(text):
         if options != TargetOptions():
             raise TargetError(
-                "--slo, --dim, --save and --python are for one model; got none, "
+                "--slo, --dim, --save, --python and --requirements are for one model; got none, "
                 "expected `penstock serve MODEL`"
             )
         return config if text is None else Path(text)
     slo_ms, sizes = slo_ms_of(options.slo), _sizes(options.dims)
-    written = write_settings(read_target(text), slo_ms, sizes, options.save, _python(options.python))
+    target = read_target(text)
+    written = write_settings(target, slo_ms, sizes, options.save, _python(options))
     for line in written.lines:
         typer.echo(line)
     return written.settings
 
 
-def _python(path: Path | None) -> str:
-    """Return the whole path of the interpreter, "" for none. Raises TargetError if no worker runs in it."""
+def _python(options: TargetOptions) -> str:
+    """Return the whole path of the interpreter, "" for none. Raises TargetError if no worker runs in it, or
+    if it cannot be made."""
+    path = options.python
+    if options.requirements is not None:
+        if path is not None:
+            raise TargetError("--python and --requirements are two environments; expected one of them")
+        path = python_for(options.requirements)
     if path is None:
         return ""
     if reason := unfit(path):
