@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from router.protocol.outcomes import unknown_model
+from router.tensors.heading import NAME_CHARS_MAX
 from router.tensors.parts.errors import RequestError, bad_input
 from router.tensors.parts.wording import quoted
 from router.tensors.request.decoded import MODEL_VERSION
@@ -55,6 +56,9 @@ ReadStatistics = Callable[[str], Mapping[str, object]]
 """A served model's entry in the `model_stats` of the statistics extension, as JSON values."""
 
 TIMEOUT_FIELD = "x-request-timeout-ms"
+REQUEST_FIELD, TRACE_FIELD = "x-request-id", "traceparent"
+_TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
+"""https://www.w3.org/TR/trace-context/, section 3.2; later versions may have more parts."""
 TENANT_FIELD = "x-tenant"
 TIER_FIELD = "x-tier"
 ACCURACY_FIELD = "x-accuracy-min"
@@ -146,3 +150,13 @@ def _max_age_us(argument: str) -> int:
         raise bad_input(f"max-age of {CACHE_FIELD} must be {said}, got {quoted(argument)}")
     leading = digits.lstrip("0")[:11]  # eleven are over MAX_AGE_S; int() refuses thousands
     return min(int(leading or 0), MAX_AGE_S) * 1_000_000
+
+
+def name_request(call: Call, stated: str, trace: str) -> None:
+    """Name the call as its client does: by REQUEST_FIELD, else by the protocol's `id`, which it has, else by
+    the trace that TRACE_FIELD says it belongs to."""
+    if stated:
+        call.name = stated[:NAME_CHARS_MAX]
+    elif trace and not call.name:
+        found = _TRACE.match(trace)
+        call.name = found[1] if found is not None else ""

@@ -14,10 +14,13 @@ from router.protocol.explanation import Lines, completed_lines, failure_fields, 
 from router.protocol.oip import (
     ACCURACY_FIELD,
     CACHE_FIELD,
+    REQUEST_FIELD,
     TENANT_FIELD,
     TIER_FIELD,
     TIMEOUT_FIELD,
+    TRACE_FIELD,
     control_cache,
+    name_request,
     stated_timeout_us,
     tenant_of,
     tighten,
@@ -25,7 +28,6 @@ from router.protocol.oip import (
 from router.protocol.outcomes import ANSWERS, error_body
 from router.protocol.promises import promise
 from router.tensors.answer.storing import store, stored_bytes
-from router.tensors.heading import NAME_CHARS_MAX
 from router.tensors.parts.compression import CODINGS, deflate
 from router.tensors.parts.errors import RequestError, bad_input
 from router.tensors.parts.places import Memory
@@ -61,7 +63,7 @@ INLINE_PACKED_BYTES = 1 << 18
 
 _TIMEOUT, _TENANT, _CACHE = TIMEOUT_FIELD.encode(), TENANT_FIELD.encode(), CACHE_FIELD.encode()
 _TIER, _ACCURACY = TIER_FIELD.encode(), ACCURACY_FIELD.encode()
-_REQUEST_ID = b"x-request-id"
+_REQUEST, _TRACE = REQUEST_FIELD.encode(), TRACE_FIELD.encode()
 
 _LISTS = (_CACHE, _TIER, _ACCURACY, _TIMEOUT)
 
@@ -128,9 +130,9 @@ def apply_fields(decoded: Decoded, fields: Fields, tier: str) -> None:
     `decode_request`."""
     if decoded.call.parameters:
         take_fields(decoded.call, partial(_text_of, fields))
-    stated = fields.get(_REQUEST_ID)
-    if stated is not None:
-        decoded.call.name = stated[:NAME_CHARS_MAX].decode("latin-1")
+    if _REQUEST in fields or _TRACE in fields:
+        named, trace = fields.get(_REQUEST, b""), fields.get(_TRACE, b"")
+        name_request(decoded.call, named.decode("latin-1"), trace.decode("latin-1"))
     stated = fields.get(_TIMEOUT)
     if stated is not None:
         tighten(decoded.call, stated_timeout_us(stated.decode("latin-1")))

@@ -114,7 +114,14 @@ def test_a_request_is_explained_by_the_name_that_its_client_gave(gateway: Gatewa
     given = grpc.InferInput("PIXELS", [1, 64], "FP32")
     given.set_data_from_numpy(np.full((1, 64), 0.5, np.float32))
     client.infer("digits", [given], request_id="by-rpc")
-    for name in ("by-id", "by-header", "by-rpc"):
+    client.infer("digits", [given], headers={"x-request-id": "by-metadata"})
+    trace = f"00-{'ab' * 16}-{'cd' * 8}-01"
+    client.infer("digits", [given], headers={"traceparent": trace})
+    untraced = {"traceparent": "00-of nothing"}
+    assert (
+        gateway.post("/v2/models/digits/infer", json.dumps({"inputs": [DIGIT]}).encode(), untraced)[0] == 200
+    )
+    for name in ("by-id", "by-header", "by-rpc", "by-metadata", "ab" * 16):
         shown = penstock(gateway, "explain", "--request", name)
         assert (shown.returncode, shown.stderr) == (0, "")
         lines = shown.stdout.splitlines()

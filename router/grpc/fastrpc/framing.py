@@ -14,7 +14,15 @@ from ngh2 import NeverIndexedHeader
 
 from router.grpc.rpc.calls import Ending, fields_of
 from router.protocol.explanation import Lines
-from router.protocol.oip import ACCURACY_FIELD, CACHE_FIELD, TENANT_FIELD, TIER_FIELD, TIMEOUT_FIELD
+from router.protocol.oip import (
+    ACCURACY_FIELD,
+    CACHE_FIELD,
+    REQUEST_FIELD,
+    TENANT_FIELD,
+    TIER_FIELD,
+    TIMEOUT_FIELD,
+    TRACE_FIELD,
+)
 from router.tensors.parts.recent import Recent
 
 Header = tuple[bytes, bytes]
@@ -31,7 +39,7 @@ READ: Final = frozenset(
     each.encode()
     for each in (
         *(ACCURACY_FIELD, CACHE_FIELD, TENANT_FIELD, TIER_FIELD, TIMEOUT_FIELD),
-        *("x-api-key", "authorization"),
+        *(REQUEST_FIELD, TRACE_FIELD, "x-api-key", "authorization"),
     )
 )
 """The metadata that inference reads."""

@@ -15,11 +15,14 @@ from router.protocol.explanation import Lines, completed_lines
 from router.protocol.oip import (
     ACCURACY_FIELD,
     CACHE_FIELD,
+    REQUEST_FIELD,
     TIER_FIELD,
     TIMEOUT_FIELD,
+    TRACE_FIELD,
     check_one_row,
     control_cache,
     find_model,
+    name_request,
     stated_timeout_us,
     tighten,
 )
@@ -132,6 +135,8 @@ class Inferences:
             if tier or decoded.stated is not None or fields:
                 promise(decoded, fields.get(TIER_FIELD, ""), fields.get(ACCURACY_FIELD, ""), tier)
             self._calls.check_tier(asked.identity, call.objective.tier, tier)
+            if fields:
+                name_request(call, fields.get(REQUEST_FIELD, ""), fields.get(TRACE_FIELD, ""))
             if CACHE_FIELD in fields:
                 control_cache(call, fields[CACHE_FIELD])
         except RequestError as error:
