@@ -2,9 +2,9 @@
 
   python -m loadtests.edge.first_answer --wheel dist/penstock-*.whl
 
-Each contender gets an empty environment and an empty folder. pip installs it, one file is written, its
+Each contender gets an empty environment and an empty folder. pip installs it, its files are written, its
 command starts, and an HTTP request is repeated until one is answered. The table has the seconds of the
-installation, the seconds from the command to the answer, the lines of the file, and the MB of the environment
+installation, the seconds from the command to the answer, the lines of the files, and the MB of the environment
 (`du -sm`). How long an installation takes depends on the package index and its distance.
 """
 
@@ -16,8 +16,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 WAIT_S = 120.0
@@ -25,8 +25,8 @@ WAIT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """`packages`: for pip; `file` and `code`: what a user writes; `command`: of the environment's programs;
-    `path` and `body`: of the request."""
+    """`packages`: for pip; `file` and `code`: what a user writes, with `more` files by name; `command`: of
+    the environment's programs; `path` and `body`: of the request."""
 
     name: str
     packages: Sequence[str]
@@ -36,6 +36,7 @@ class Contender:
     port: int
     path: str
     body: str
+    more: Mapping[str, str] = field(default_factory=dict)
 
 
 PENSTOCK_CODE = """\
@@ -90,6 +91,40 @@ class Doubled:
     def predict(self, x: np.ndarray) -> np.ndarray:
         return x * 2
 """
+RAY_CODE = """\
+import numpy as np
+from ray import serve
+from starlette.requests import Request
+
+@serve.deployment
+class Doubled:
+    @serve.batch(max_batch_size=64, batch_wait_timeout_s=0.005)
+    async def double(self, rows):
+        return [(np.array(each, np.float32) * 2).tolist() for each in rows]
+
+    async def __call__(self, request: Request):
+        return await self.double((await request.json())["x"])
+
+app = Doubled.bind()
+"""
+MLSERVER_CODE = """\
+from mlserver import MLModel
+from mlserver.codecs import NumpyCodec
+from mlserver.types import InferenceResponse
+
+class Doubled(MLModel):
+    async def predict(self, payload):
+        x = self.decode(payload.inputs[0], default_codec=NumpyCodec)
+        return InferenceResponse(
+            model_name=self.name, outputs=[NumpyCodec.encode_output("output", x * 2)]
+        )
+"""
+MLSERVER_SETTINGS = """\
+{
+  "name": "doubled", "implementation": "model.Doubled",
+  "max_batch_size": 64, "max_batch_time": 0.005
+}
+"""
 ROW = "[[1, 2, 3, 4]]"
 OIP = '{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}'
 
@@ -106,6 +141,11 @@ def contenders(wheel: Path) -> list[Contender]:
         Contender("BentoML", ["bentoml", "numpy"], "service.py", BENTOML_CODE,
                   ["bentoml", "serve", "service:Doubled", "--port", "8013"], 8013, "/predict",
                   f'{{"x": {ROW}}}'),
+        Contender("Ray Serve", ["ray[serve]", "numpy"], "app.py", RAY_CODE,
+                  ["serve", "run", "app:app"], 8000, "/", f'{{"x": {ROW}}}'),
+        Contender("MLServer", ["mlserver"], "model.py", MLSERVER_CODE,
+                  ["mlserver", "start", "."], 8080, "/v2/models/doubled/infer", OIP,
+                  {"model-settings.json": MLSERVER_SETTINGS}),
     ]  # fmt: skip
 
 
@@ -132,10 +172,12 @@ def _row(contender: Contender) -> list[str]:
         command = [str(programs / "python"), "-m", "pip", "install", "--quiet", *contender.packages]
         installed = subprocess.run(command, check=False, stderr=subprocess.DEVNULL).returncode == 0
         install_s = time.monotonic() - began
-        (place / contender.file).write_text(contender.code)
+        files = {contender.file: contender.code, **contender.more}
+        for file, code in files.items():
+            (place / file).write_text(code)
         answer_s = _answered(contender, programs, place) if installed else None
         size = subprocess.run(["du", "-sm", place / "env"], capture_output=True, text=True, check=True)
-        lines = len([line for line in contender.code.split("\n") if line.strip()])
+        lines = len([line for code in files.values() for line in code.split("\n") if line.strip()])
         told = "-" if answer_s is None else f"{answer_s:.1f}"
         return [contender.name, str(lines), f"{install_s:.0f}", told, size.stdout.split()[0]]
 

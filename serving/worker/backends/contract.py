@@ -1,11 +1,14 @@
 """What runs models in a worker, whatever it is made of."""
 
 from collections.abc import Collection, Generator, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from serving.values.specs import ParameterValue
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
+
+MODULES: Final = "penstock_model_"
+"""Beginning of the names of modules that are a model's own code."""
 
 
 class BadInputError(ValueError):

@@ -17,7 +17,7 @@ from typing import Final, cast
 
 from serving.values.specs import ParameterValue
 from serving.worker.backends.adapting import OUTPUT, ShortModel, has_short_form, short_form
-from serving.worker.backends.contract import LoadedModel
+from serving.worker.backends.contract import MODULES, LoadedModel
 from serving.worker.backends.samples import obstacle, warm_rows
 from serving.worker.backends.signature import Signature, SignatureError, sizes_of, tensors_of, unstated
 from serving.worker.backends.torch_settings import TorchSettings
@@ -169,7 +169,7 @@ def _execute(path: Path, number: int) -> ModuleType:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there; a model's folder keeps its code in model.py")
     # The number keeps apart two folders of the same name, and two revisions of one.
-    name = f"penstock_model_{number}_{path.parent.name if path.name == 'model.py' else path.stem}"
+    name = f"{MODULES}{number}_{path.parent.name if path.name == 'model.py' else path.stem}"
     neighbours = [str(path.parent)]
     loader = _Source(name, str(path))
     spec = importlib.util.spec_from_file_location(

@@ -8,7 +8,7 @@ import numpy as np
 
 from serving.values.specs import ParameterValue, TensorSpec
 from serving.worker.backends.samples import numbers, row_sizes
-from serving.worker.frames.arrays import Array, Arrays, datatype_of
+from serving.worker.frames.arrays import Array, Arrays, TensorError, datatype_of
 from serving.worker.frames.orders import LoadOrder
 
 Dimension = int | str
@@ -159,4 +159,9 @@ def _seen(name: str, arrays: Sequence[Array], rows: Sequence[int]) -> Tensor:
         first if first == second else f"{name}.{at}"
         for at, (first, second) in enumerate(zip(shapes[0], shapes[-1], strict=True))
     ]
-    return Tensor(name, datatype_of(arrays[0]), ("batch", *sides[1:]))
+    try:
+        datatype = datatype_of(arrays[0])
+    except TensorError as error:
+        cure = "expected numbers, booleans or bytes; try .astype(np.float32)"
+        raise SignatureError(f"{name!r}: {error}; {cure}") from error
+    return Tensor(name, datatype, ("batch", *sides[1:]))

@@ -9,10 +9,11 @@ import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import PurePath
 from typing import Final, cast
 
 from serving.values.specs import ParameterValue
-from serving.worker.backends.contract import Backend, DecoupledModel, LoadedModel
+from serving.worker.backends.contract import MODULES, Backend, DecoupledModel, LoadedModel
 from serving.worker.backends.samples import make_sample, warm_rows
 from serving.worker.device.running import Flight, TensorModel
 from serving.worker.frames.arrays import Arrays, TensorError, datatype_of, encode_outputs
@@ -289,14 +290,21 @@ def describe_to_client(error: BaseException) -> str:
     return _described(error, _FOLDERS.sub("", " ".join(_text(error).split())), CLIENT_CHARS_MAX)
 
 
+def _is_models(module: str, file: str) -> bool:
+    """Return whether a frame runs a model's own code."""
+    return module.startswith(MODULES) or file.endswith("model.py")
+
+
 def _described(error: BaseException, text: str, most: int) -> str:
     if isinstance(error, TensorError):
         return text
     if blames_input(error):  # the sentence is for the client
         return text if len(text) <= most else f"{text[: most - 3]}..."
     places = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("model.py")
+        f" ({PurePath(frame.f_code.co_filename).name}:{line})"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if _is_models(str(frame.f_globals.get("__name__")), frame.f_code.co_filename)
     ]
-    place = f" (model.py:{places[-1].lineno})" if places else ""
+    place = places[-1] if places else ""
     whole = f"{type(error).__name__}: {text}"
     return (whole if len(whole) <= most else f"{whole[: most - 3]}...") + place
