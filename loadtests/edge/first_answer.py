@@ -4,8 +4,9 @@
 
 Each contender gets an empty environment and an empty folder. pip installs it, its files are written, its
 command starts, and an HTTP request is repeated until one is answered. The table has the seconds of the
-installation, the seconds from the command to the answer, the lines of the files, and the MB of the environment
-(`du -sm`). How long an installation takes depends on the package index and its distance.
+installation, the seconds from the command to the answer, the lines of the files, and the MB of the
+environment (`du -sm`). MLServer 1.7 does not start with later uvloops. How long an installation takes depends
+on the package index and its distance.
 """
 
 import argparse
@@ -143,7 +144,7 @@ def contenders(wheel: Path) -> list[Contender]:
                   f'{{"x": {ROW}}}'),
         Contender("Ray Serve", ["ray[serve]", "numpy"], "app.py", RAY_CODE,
                   ["serve", "run", "app:app"], 8000, "/", f'{{"x": {ROW}}}'),
-        Contender("MLServer", ["mlserver"], "model.py", MLSERVER_CODE,
+        Contender("MLServer", ["mlserver", "uvloop<0.22"], "model.py", MLSERVER_CODE,
                   ["mlserver", "start", "."], 8080, "/v2/models/doubled/infer", OIP,
                   {"model-settings.json": MLSERVER_SETTINGS}),
     ]  # fmt: skip
