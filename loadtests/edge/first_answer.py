@@ -10,6 +10,7 @@ on the package index and its distance.
 """
 
 import argparse
+import os
 import shutil
 import subprocess
 import sys
@@ -189,8 +190,9 @@ def _answered(contender: Contender, programs: Path, place: Path) -> float | None
     began = time.monotonic()
     with (place / "log").open("w") as log:
         server = subprocess.Popen(
-            [programs / first, *rest], cwd=place, stdout=log, stderr=log, start_new_session=True
-        )
+            [programs / first, *rest], cwd=place, stdout=log, stderr=log, start_new_session=True,
+            env={**os.environ, "HOME": str(place)},  # Ray keeps a token there, which other clusters would meet
+        )  # fmt: skip
     try:
         for _ in _until(began + WAIT_S):
             if _asked(contender):
