@@ -191,7 +191,7 @@ def _answered(contender: Contender, programs: Path, place: Path) -> float | None
     with (place / "log").open("w") as log:
         server = subprocess.Popen(
             [programs / first, *rest], cwd=place, stdout=log, stderr=log, start_new_session=True,
-            env={**os.environ, "HOME": str(place)},  # Ray keeps a token there, which other clusters would meet
+            env={**os.environ, "HOME": str(place)},  # Ray keeps a token there, which others would meet
         )  # fmt: skip
     try:
         for _ in _until(began + WAIT_S):
