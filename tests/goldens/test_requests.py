@@ -43,6 +43,12 @@ REQUESTS: dict[str, RequestBody] = {
     "late as its batch was disturbed": late(batch={**BATCH, "elapsed_ms": 40.0}),
     "given up": refused("deadline_unmet", queue_ms=45.0, latency_ms=45.0, latest_batch=BATCH),
     "refused at once": refused("overload", latency_ms=0.1, latest_batch=BATCH),
+    "with a mate's name that a terminal would obey": {
+        **WELL,
+        "batch": {**BATCH, "mates": [MateBody(number=9, name="\x1b[2Jmate", rows=1)]},
+    },
+    "its input was bad": refused("bad_input", batch=BATCH, detail="no picture"),
+    "its client left": refused("client_gone", latest_batch=BATCH),
     "no batch before": refused("no_replica", latency_ms=0.1),
     "over its rate": refused("rate_limited", latency_ms=0.1),
     "the model raised": refused("model_error", batch=BATCH, detail="ValueError: no digit (model.py:7)"),

@@ -11,6 +11,11 @@ NAMED = 8
 """Mates of a batch that are named."""
 SHOWN_MS = 0.05
 """Shorter phases are not told."""
+CROWDED = (
+    Reason.OVERLOAD, Reason.QUEUE_FULL, Reason.DEADLINE_UNREACHABLE, Reason.DEADLINE_UNMET,
+    Reason.DEADLINE_QUEUED, Reason.DEADLINE_RUNNING,
+)  # fmt: skip
+"""Endings of requests that more slices would have answered."""
 UNLIKE = 1.25
 """A batch that took so many times its prediction was disturbed, or its profile is old."""
 
@@ -73,19 +78,19 @@ def _late(found: RequestBody) -> Iterator[str]:
 
 
 def _refused(found: RequestBody) -> Iterator[str]:
-    latest = found["latest_batch"] or found["batch"]
-    if found["ending"] == Reason.RATE_LIMITED or found["ending"] == Reason.QUOTA:
-        yield "fewer requests of this tenant, or a larger `rate:` or `share:` of it in penstock.yaml"
+    if found["ending"] in (Reason.RATE_LIMITED, Reason.QUOTA):
+        yield "fewer requests of this tenant, or a larger `rate:` or `weight:` of it in penstock.yaml"
     elif found["ending"] in (Reason.MODEL_ERROR, Reason.WORKER_LOST):
         yield "the gateway's log has the model's own lines"
-    elif latest:
-        needed = found["queue_ms"] + latest["elapsed_ms"]
-        if needed > found["due_ms"]:
+    elif found["ending"] in CROWDED:
+        latest = found["latest_batch"] or found["batch"]
+        needed = found["queue_ms"] + (latest["elapsed_ms"] if latest else 0)
+        if latest and needed > found["due_ms"]:
             yield (
                 f"an SLO or tier of {needed:.0f} ms or more: it had waited {found['queue_ms']:.0f} ms, "
                 f"and a batch of {_many(latest['rows'], 'row')} took {latest['elapsed_ms']:.0f} ms then"
             )
-        yield "more slices, or a cheaper variant: `penstock explain MODEL` says what they carry"
+        yield f"more slices, or a cheaper variant: `penstock explain {found['model']}` says what they carry"
 
 
 def _phases(found: RequestBody) -> list[str]:
@@ -116,9 +121,7 @@ def _batch(found: RequestBody) -> Iterator[str]:
 
 
 def _mates(found: RequestBody, batch: BatchBody) -> str:
-    others = [
-        each["name"] or str(each["number"]) for each in batch["mates"] if each["number"] != found["number"]
-    ]
+    others = [_named(each) for each in batch["mates"] if each["number"] != found["number"]]
     more = batch["requests"] - 1 - len(others[:NAMED])
     return ", ".join([*others[:NAMED], *([f"{more} more"] * (more > 0))])
 

@@ -20,8 +20,8 @@ SIZES = "sizes of 1 or more, or -1 or a name such as tokens where any size is we
 """Of a shape."""
 
 OCTAVES = 5
-"""Below the largest size, with two buckets each: a row is filled up by a sixth on average, and by a third at
-most (`python -m loadtests.scheduling.unlike_rows`). Smaller rows share the first bucket."""
+"""Below the largest size, with two buckets each: at most a third of a row in a batch is filling. Smaller rows
+share the first bucket."""
 
 HOUR_S = 3600
 DAY_S = 24 * HOUR_S

@@ -56,6 +56,8 @@ def unpack_archive(file: Path, example: Path | None, models: Path) -> Archive:
     shutil.copyfile(str(archived.__file__), folder / CODE)
     config = _config(folder / archived.ARCHIVE / str(manifest.get("configFile") or archived.CONFIG))
     batch_max = config.get("batchSize", 1)
+    if type(batch_max) is not int or batch_max < 1:
+        raise TargetError(f"{file} states batchSize: {batch_max!r}; expected a number of 1 or more")
     write_file(folder / "model.yaml", _text(name, batch_max))
     return Archive(name, batch_max, tuple(_notes(manifest, config, folder)))
 

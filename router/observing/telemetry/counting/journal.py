@@ -17,6 +17,8 @@ KEPT: Final = 4096
 """Entries of each ring. One takes some 600 bytes, and its batch as much again for each 8 mates."""
 MATES_MAX: Final = 32
 """Requests of a batch that are named."""
+DIGITS_MAX: Final = 18
+"""Of a number; Python refuses to read one of thousands."""
 LAST: Final = "last"
 """The name of the latest request that was late, refused or failed."""
 
@@ -117,7 +119,7 @@ class Journal:
         """Return the latest request of that name, or of that number; `LAST`: the latest notable one."""
         if name == LAST:
             return self._notable[-1] if self._notable else None
-        number = int(name) if name.isascii() and name.isdigit() else 0
+        number = int(name) if name.isascii() and name.isdigit() and len(name) <= DIGITS_MAX else 0
         for entry in self._newest():
             if entry.name == name or (number and entry.number == number):
                 return entry

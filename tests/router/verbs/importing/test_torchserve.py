@@ -1,6 +1,7 @@
 """`penstock import --torchserve`: an archive's own handler answers, in batches, and says what it lacks."""
 
 import json
+import warnings
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -106,3 +107,15 @@ def test_what_is_no_archive_is_refused_in_a_sentence(
     assert "--example states no body; expected a body that the handler takes" in capsys.readouterr().err
     assert import_models(ImportOptions(to=tmp_path / "to")) == 2
     assert "expected --triton REPOSITORY or --torchserve FILE.mar" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["many", "0", "true"])
+def test_a_batch_size_that_is_none_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], size: str
+) -> None:
+    file = archive(tmp_path, CLASS)
+    with ZipFile(file, "a") as made, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the later of two entries counts
+        made.writestr("model-config.yaml", f"batchSize: {size}\n")
+    assert imported(tmp_path, file, b"x") == 2
+    assert "net.mar states batchSize: " in capsys.readouterr().err
