@@ -1,7 +1,5 @@
 """What a row's size is, and how rows of unlike size share a batch: `size_hint`, `pad` and `mask`."""
 
-from collections.abc import Sequence
-
 from router.settings.model_file.schema import InputSection, ModelFile
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, shown, unknown_name
@@ -44,7 +42,8 @@ def check_hint(findings: Findings, model: ModelFile) -> None:
 
 def check_padding(findings: Findings, model: ModelFile) -> None:
     """Add what is wrong with `pad` and `mask`, and with outputs that would be cut."""
-    padded = _names([each for each in model.inputs if each.pad is not None and not each.mask])
+    filled = [each for each in model.inputs if each.pad is not None and not each.mask]
+    padded = {name for each in filled for name in each.names if name}
     for index, each in enumerate(model.inputs):
         _check_input(findings, ("inputs", index), each, padded)
     if not padded:
@@ -54,7 +53,7 @@ def check_padding(findings: Findings, model: ModelFile) -> None:
             message = f"answers are cut to each row; got {output.datatype} of a padded size"
             findings.add(("outputs", index, "shape"), f"{message}, expected -1 and numbers")
     hint = model.size_hint
-    stated = [each.name for each in model.inputs if each.pad is not None and not each.mask]
+    stated = [each.name for each in filled]
     if hint is None or (hint.input not in stated and hint.input in {each.name for each in model.inputs}):
         expected = f"expected size_hint: {{input: {stated[0]}, buckets: [...]}}, which says what a row costs"
         findings.add(("inputs",), f"rows of unlike size share batches; {expected}", at_key=True)
@@ -98,10 +97,6 @@ def _holds(datatype: str, value: float) -> bool:
     bits = 8 * ITEM_BYTES[datatype]
     low, high = (0, 1 << bits) if datatype.startswith("U") else (-(1 << bits - 1), 1 << bits - 1)
     return value == int(value) and low <= value < high
-
-
-def _names(inputs: Sequence[InputSection]) -> set[str]:
-    return {name for each in inputs for name in each.names if name}
 
 
 def _unnamed(each: InputSection) -> list[int]:

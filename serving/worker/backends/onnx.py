@@ -11,15 +11,7 @@ import numpy as np
 from serving.values.specs import ParameterValue
 from serving.worker.backends.checking import artifact_of, check_tensors
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.signature import (
-    Signature,
-    SignatureError,
-    Tensor,
-    made_up,
-    sample_sizes,
-    sizes_of,
-    unstated,
-)
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, sample_of, sizes_of, unstated
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import DTYPES, Arrays
 from serving.worker.frames.orders import LoadOrder
@@ -55,9 +47,8 @@ class OnnxModel:
         return {name: _bytes(array) for name, array in zip(self._outputs, found, strict=True)}
 
     def sample(self, rows: int, size: int) -> Arrays:
-        """Return made-up rows. Dimensions with a name have the size that the variant's options state."""
-        sizes = sample_sizes(self._order, self._inputs, size)
-        return made_up(self._inputs, sizes, None if self._order.unbatched else rows)
+        """See `sample_of`."""
+        return sample_of(self._order, self._inputs, rows, size)
 
 
 class OnnxBackend:

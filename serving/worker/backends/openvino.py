@@ -12,15 +12,7 @@ import numpy as np
 from serving.values.specs import ParameterValue
 from serving.worker.backends.checking import artifact_of, check_tensors
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.signature import (
-    Signature,
-    SignatureError,
-    Tensor,
-    made_up,
-    sample_sizes,
-    sizes_of,
-    unstated,
-)
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, sample_of, sizes_of, unstated
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
@@ -53,9 +45,8 @@ class OpenVinoModel:
         return {name: np.array(self._request.get_tensor(name).data) for name in self._outputs}
 
     def sample(self, rows: int, size: int) -> Arrays:
-        """Return made-up rows. Free dimensions have the size that the variant's options state."""
-        sizes = sample_sizes(self._order, self._inputs, size)
-        return made_up(self._inputs, sizes, None if self._order.unbatched else rows)
+        """See `sample_of`."""
+        return sample_of(self._order, self._inputs, rows, size)
 
 
 class OpenVinoBackend:

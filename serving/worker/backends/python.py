@@ -212,11 +212,8 @@ def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signat
     backend = PythonBackend(1)
     model = backend.load(order)
     stated = backend.constants(order)
-    if isinstance(model, ShortModel) and model.annotated:
-        found = replace(stated, inputs=model.annotated)
-        unstated(found, sizes_of(order.options))
-        outputs = [model.predict(model.sample(rows, 0), {}) for rows in ROWS]
-        return replace(found, outputs=tensors_of(outputs, ROWS))
+    annotated = model.annotated if isinstance(model, ShortModel) else ()
+    unstated(Signature(annotated, ()), sizes_of(order.options))
     sample = getattr(model, "sample", None)
     if not callable(sample):
         raise SignatureError(
@@ -226,4 +223,4 @@ def signature_of(artifact: str, options: Mapping[str, ParameterValue]) -> Signat
         )
     inputs = [sample(rows, 0) for rows in ROWS]
     outputs = [model.predict(dict(each), {}) for each in inputs]
-    return replace(stated, inputs=tensors_of(inputs, ROWS), outputs=tensors_of(outputs, ROWS))
+    return replace(stated, inputs=annotated or tensors_of(inputs, ROWS), outputs=tensors_of(outputs, ROWS))

@@ -10,15 +10,7 @@ from typing import Any, Final
 
 from serving.values.specs import ParameterValue
 from serving.worker.backends.contract import BadInputError, LoadedModel
-from serving.worker.backends.signature import (
-    Signature,
-    SignatureError,
-    Tensor,
-    made_up,
-    sample_sizes,
-    sizes_of,
-    unstated,
-)
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, sample_of, sizes_of, unstated
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
@@ -75,9 +67,8 @@ class RemoteModel:
         return given
 
     def sample(self, rows: int, size: int) -> Arrays:
-        """Return made-up rows. Free dimensions have the size that the variant's options state."""
-        sizes = sample_sizes(self._order, self._tensors, size)
-        return made_up(self._tensors, sizes, None if self._order.unbatched else rows)
+        """See `sample_of`."""
+        return sample_of(self._order, self._tensors, rows, size)
 
 
 class RemoteBackend:

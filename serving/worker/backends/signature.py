@@ -78,8 +78,8 @@ def sizes_of(options: Sequence[tuple[str, ParameterValue]]) -> Mapping[str, int]
     return {name: int(value) for name, value in stated.items() if isinstance(value, int)}
 
 
-def sample_sizes(order: LoadOrder, tensors: Sequence[Tensor], size: int) -> Mapping[str, int]:
-    """Return the sizes of free dimensions in a sample: those that the variant's options state, and those that
+def sample_of(order: LoadOrder, tensors: Sequence[Tensor], rows: int, size: int) -> Arrays:
+    """Return made-up inputs. Free dimensions have the sizes that the variant's options state, and those that
     follow from the size hint of a row."""
     sizes = dict(sizes_of(order.options))
     known = row_sizes(order.inputs, order.hint, size)
@@ -88,7 +88,7 @@ def sample_sizes(order: LoadOrder, tensors: Sequence[Tensor], size: int) -> Mapp
         for side, name in zip(tensor.dimensions, names.get(tensor.name, ()), strict=False):
             if isinstance(side, str) and name in known:
                 sizes[side] = known[name]
-    return sizes
+    return made_up(tensors, sizes, None if order.unbatched else rows)
 
 
 def made_up(tensors: Sequence[Tensor], sizes: Mapping[str, int], rows: int | None) -> Arrays:

@@ -16,15 +16,7 @@ from zipfile import BadZipFile, ZipFile
 from serving.values.specs import ParameterValue, TensorSpec
 from serving.worker.backends.checking import artifact_of
 from serving.worker.backends.contract import LoadedModel
-from serving.worker.backends.signature import (
-    Signature,
-    SignatureError,
-    Tensor,
-    made_up,
-    sample_sizes,
-    sizes_of,
-    unstated,
-)
+from serving.worker.backends.signature import Signature, SignatureError, Tensor, sample_of, sizes_of, unstated
 from serving.worker.backends.torch_settings import TorchSettings
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
@@ -64,9 +56,8 @@ class ExportedModel:
         return {name: each.cpu().numpy() for name, each in zip(self._outputs, flat, strict=True)}
 
     def sample(self, rows: int, size: int) -> Arrays:
-        """Return made-up rows. Free dimensions have the size that the variant's options state."""
-        sizes = sample_sizes(self._order, self._tensors, size)
-        return made_up(self._tensors, sizes, None if self._order.unbatched else rows)
+        """See `sample_of`."""
+        return sample_of(self._order, self._tensors, rows, size)
 
 
 class TorchExportBackend:

@@ -57,7 +57,7 @@ def add_masks(specs: Sequence[TensorSpec], arrays: Arrays, groups: Sequence[Grou
         sizes = [whole.get(name, size) for name, size in zip(spec.names, spec.shape, strict=True)]
         made = np.zeros((rows, *sizes[1:]), DTYPES[spec.datatype])
         for first, count, own in groups or [(0, rows, whole)]:
-            made[_place(first, count, spec, own)] = _one(spec.datatype)
+            made[_place(first, count, spec, own)] = _bits(spec.datatype, 1.0)
         arrays[spec.name] = made
 
 
@@ -131,10 +131,6 @@ def _sizes(specs: Sequence[TensorSpec], arrays: Arrays) -> dict[str, int]:
             sides = zip(spec.names, arrays[spec.name].shape, strict=True)
             found |= {name: size for name, size in sides if name}
     return found
-
-
-def _one(datatype: str) -> float:
-    return _bits(datatype, 1.0)
 
 
 def _bits(datatype: str, value: float) -> float:

@@ -14,7 +14,7 @@ from serving.scheduler.waiting.requests import Request
 from serving.values.vocabulary import COMPLETED, Outcome
 
 KEPT: Final = 4096
-"""Entries of each ring. One takes some 600 bytes, and its batch as much again for each 8 mates."""
+"""Entries of each ring. One takes some hundred bytes, and a batch as much for each few mates."""
 MATES_MAX: Final = 32
 """Requests of a batch that are named."""
 DIGITS_MAX: Final = 18

@@ -20,6 +20,9 @@ TOKENS: Final = "tokens"
 TOKENS_MAX: Final = 512
 """Of a row, where the folder states no bound, or a larger one."""
 TEXT, QUERY, DOCUMENT, IMAGE, AUDIO = "TEXT", "QUERY", "DOCUMENT", "IMAGE", "AUDIO"
+_INPUTS: Final[Mapping[str, tuple[str, ...]]] = {
+    PICTURES: (IMAGE,), SPEECH: (AUDIO,), RERANK: (QUERY, DOCUMENT),
+}  # fmt: skip
 _OUTPUTS: Final[Mapping[str, str]] = {EMBED: "EMBEDDING", RERANK: "SCORE", TAG: "ENTITIES", SPEECH: "TEXT"}
 SERVED: Final = (
     "...Model embeds texts, ...ForSequenceClassification classifies or ranks them, "
@@ -44,9 +47,7 @@ class Folder:
     @property
     def inputs(self) -> tuple[str, ...]:
         """The names of the model's inputs."""
-        if self.task in (PICTURES, SPEECH):
-            return (IMAGE,) if self.task == PICTURES else (AUDIO,)
-        return (QUERY, DOCUMENT) if self.task == RERANK else (TEXT,)
+        return _INPUTS.get(self.task, (TEXT,))
 
     @property
     def output(self) -> str:
