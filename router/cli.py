@@ -14,6 +14,7 @@ import typer
 from router.commandline.commands import Verb, Verbs, command
 from router.commandline.key_env import KEY_ENV, CaOption, KeyEnvOption
 from router.commandline.node_options import NodeOptions
+from router.commandline.status_options import StatusOptions
 from router.security.auth.options import KeyOptions, KeysOption
 from router.verbs.doctor.options import DoctorOptions
 from router.verbs.explain.options import ExplainOptions
@@ -199,19 +200,16 @@ def _doctor(asked: DoctorOptions) -> int:
 app.command("doctor", cls=Verb)(command(DoctorOptions, _doctor))
 
 
-@app.command(cls=Verb)
-def status(
-    url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
-    interval: Annotated[float, typer.Option(help="Seconds between two readings.", min=0.1)] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Print one table and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the status once, as JSON.")] = False,
-    key_env: KeyEnvOption = KEY_ENV,
-    _ca: CaOption = "",
-) -> None:
+def _status(asked: StatusOptions) -> int:
     """Show a live table of the models, replicas and rates of a running gateway."""
-    from router.observing.status import watch
+    from router.observing.status import list_events, watch
 
-    raise typer.Exit(watch(url, interval, once, as_json, key_env))
+    if asked.events:
+        return list_events(asked.url, asked.as_json, asked.key_env)
+    return watch(asked.url, asked.interval, asked.once, asked.as_json, asked.key_env)
+
+
+app.command("status", cls=Verb)(command(StatusOptions, _status))
 
 
 @app.command(cls=Verb)

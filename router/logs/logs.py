@@ -17,6 +17,7 @@ from typing import Final, TextIO
 
 import orjson
 
+from router.logs.events import Events
 from router.logs.floods import SAYS, Floods
 from router.logs.levels import LogLevels, Switches, levels_from
 from router.logs.output import Output
@@ -40,6 +41,10 @@ _EXEMPT: Final = frozenset((ACCESS, "router.startup.serve", "serving.runtime.wor
 _json = False
 _switches = Switches(LogLevels(), ())
 _output: Output | None = None
+_SINGLE: Final = frozenset((ACCESS, PRINTED, "serving.runtime.workers.model_log"))
+"""Loggers whose lines are no events."""
+events: Final = Events()
+"""What this process has logged since it began to log to an Output."""
 
 
 def escaped(text: str) -> str:
@@ -191,6 +196,8 @@ class _Queueing(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Put the line into the queue."""
         try:
+            if record.name not in _SINGLE:
+                events.add(record, escaped(record.getMessage()))
             self._sink.put(self.format(record))
         except Exception:  # as logging's own handlers: a line that cannot be made ends nothing
             self.handleError(record)

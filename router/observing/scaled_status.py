@@ -1,10 +1,13 @@
 """What `GET /v2/status` and `penstock status` say of models whose replicas follow their load."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final, TypedDict
 
 if TYPE_CHECKING:  # a reader of JSON needs none of it
     from serving.control.scaling.scaling_status import ScalingStatus
+
+_logger: Final = logging.getLogger("penstock.scale")
 
 SHOWN_MAX: Final = 12
 """Models of which it is shown: those first that have not what they are to have."""
@@ -37,6 +40,22 @@ def scaled_status(standing: "ScalingStatus") -> ScaledStatus:
         "why": standing.why,
         "held": standing.held,
     }
+
+
+class ScaleNews:
+    """Logs each change of how many replicas a scaled model has."""
+
+    def __init__(self) -> None:
+        self._wanted: dict[str, int] = {}
+
+    def look(self, standings: "Mapping[str, ScalingStatus]") -> None:
+        """Log what has changed since the last look; a model that is new says nothing."""
+        for name, standing in standings.items():
+            before = self._wanted.get(name, standing.count)
+            if standing.count != before:
+                why = f": {standing.why}" if standing.why else ""
+                _logger.info("%s gets %d replicas, %d before%s", name, standing.count, before, why)
+        self._wanted = {name: standing.count for name, standing in standings.items()}
 
 
 def scaled_lines(models: Mapping[str, ScaledStatus]) -> Iterator[str]:

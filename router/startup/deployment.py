@@ -17,27 +17,24 @@ from router.http.app import create_app
 from router.http.endpoints.routes import add_endpoints
 from router.http.fastpath import RestServer, create_server
 from router.http.feedback import add_feedback
-from router.logs.logs import lines_dropped
+from router.logs.logs import events, lines_dropped
 from router.management.admin import ChangeGuard
 from router.management.cells import CellBoard, add_cells
 from router.management.devices import DeviceBoard
 from router.management.nodes import NodeBoard
-from router.management.operations.notices import slices_of
 from router.management.operations.operations import Operations, Say
+from router.management.operations.placement import add_proposed
 from router.management.sharedmemory import offer_shared_memory
 from router.management.triton.model_config import model_config
 from router.management.triton.offering import offer_extensions
-from router.observing.cache_status import CacheStatus, cache_status
-from router.observing.isolation import isolation_status
-from router.observing.rates_status import rates_status
+from router.observing.page.feed import Feed
+from router.observing.page.route import add_page
 from router.observing.redis_status import describe_redis, share
 from router.observing.requests.route import add_requests
-from router.observing.scaled_status import scaled_status
 from router.observing.sequence_status import sequence_status
-from router.observing.status import MoveStatus, ReplicaBody, SliceStatus, Status, describe
+from router.observing.status import ReplicaBody, Status
 from router.observing.telemetry import (
     ConditionPresent,
-    Counters,
     LoopLag,
     MetricsServer,
     Present,
@@ -59,13 +56,13 @@ from router.startup.edges import Edges
 from router.startup.encryption import Encryption
 from router.startup.picture import auth_of, connections_of, replicas_of, scaling_of
 from router.startup.replanning import Replanning
-from router.verbs.explain.body import Explanation
-from router.verbs.explain.body import describe as explain
+from router.startup.status_board import StatusBoard, StatusParts
+from router.startup.what_if import WhatIf, add_what_if
 from router.verbs.explain.route import add_explain
-from router.verbs.explain.scaled import scaled_model
 from serving.control.control import Control
 from serving.control.state.replicas import ReplicaStatus
 from serving.control.state.rules import Rules
+from serving.policy.estimates.freshness import Freshness
 from serving.ports import Call, Serving
 from serving.profile.device import device_kind
 from serving.profile.files.store import ProfileStore
@@ -127,7 +124,9 @@ class GatewayServer:
         self.replanning = Replanning(
             self.fleet, self.operations.current, self.operations.placement, self._look
         )
+        self._feed = Feed(lambda: self.board.describe(), events)
         self._make_edges(server, limits)
+        self.board = self._board()
         self._known = set(self.gateway.models)
         self._join_cells()
         self.gateway.on_models = self._take_models
@@ -164,7 +163,6 @@ class GatewayServer:
         add_feedback(app, self._selecting)
         add_endpoints(app, self.serving, self._bulk, self._telemetry.endpoint_asked)
         self._add_status(app)
-        add_explain(app, self.serving, self._explain)
         add_cells(app, lambda: None if self.cells is None else self.cells.describe())
         self._app, self._changes = app, ChangeGuard(self._settings.admin, server.host)
         self.rest = create_server(self.serving, app, server.host, server.rest_port, limits)
@@ -281,6 +279,7 @@ class GatewayServer:
     async def drain(self, timeout_s: float) -> int:
         """Close the listeners, answer what was accepted; returns how many requests were left over."""
         self.rest.stop_listening()
+        self._feed.close()
         ends = [self.rest.drain(timeout_s), self._admin.drain(timeout_s), self.rpc.stop(timeout_s)]
         if self.cells is not None:
             ends.append(self.cells.drain(timeout_s))
@@ -293,6 +292,7 @@ class GatewayServer:
         await self.replanning.close()
         if self.cells is not None:
             await self.cells.close()
+        self._feed.close()
         self._lag.stop()
         self._devices.stop()
         if self._sharing is not None:
@@ -320,120 +320,41 @@ class GatewayServer:
         async def status() -> JSONResponse:
             """Return the models, replicas, slices and counters of this moment; `penstock status` shows
             them."""
-            return JSONResponse(await self._describe())
+            return JSONResponse(await self.board.describe())
 
         add_requests(app, self._telemetry)
-
-    def _explain(self, model: ServedModel) -> Explanation:
-        now_us = self.gateway.now_us()
-        explanation = explain(
-            model,
-            self.gateway.standing(model.name),
-            replicas_of(self.fleet.control, self.gateway),
-            self._telemetry.counters(model.name, now_us),
-            (now_us - self._started_us) / 1e6,
-            scaled_model(self.fleet.control, model.name, self.operations.current.settings.scaling.policy),
-        )
-        explanation["cache"] = self._cached(model)
-        explanation["isolation"] = isolation_status(self.fleet.control.isolation(model, now_us))
-        return explanation
+        add_proposed(app, self.replanning.take)
+        add_page(app, self._feed, events)
+        add_what_if(app, WhatIf(self.operations.current, self._telemetry.journal.shapes, self._ratios))
+        add_explain(app, self.serving, lambda model: self.board.explain(model))
 
     async def _look(self) -> tuple[Status, Mapping[str, float]]:
-        return await self._describe(), self.gateway.rates()
+        return await self.board.describe(), self.gateway.rates()
 
-    async def _describe(self) -> Status:
-        slices: list[SliceStatus] = [
-            {
-                "name": name,
-                "state": record.status.value,
-                "pid": self.fleet.pid(name),
-                "restarts": record.restarts,
-            }
-            for name, record in self.fleet.control.slices.items()
-        ]
-        self._add_notices(slices)
-        uptime_s = ((now_us := self.gateway.now_us()) - self._started_us) / 1e6
-        counters: dict[str, Counters] = {}
-        for name, counted in self._telemetry.snapshot(self.gateway.now_us()):
-            counters[name] = counted
-            await asyncio.sleep(0)  # requests first
-        known = [name for name in self.gateway.models if name in counters]  # others came in between
-        queue_rows = {name: self.gateway.queue_rows(name) for name in known}
-        status = describe(
+    def _ratios(self) -> dict[tuple[str, str, str], float]:
+        """Return what batches take over their profiles, where those are not fresh."""
+        judged = self.gateway.judgements()
+        odd = (each for each in judged if each.freshness is not Freshness.FRESH)
+        return {(each.slice, each.model, each.variant): each.ratio for each in odd}
+
+    def _board(self) -> StatusBoard:
+        parts = StatusParts(
             self.serving,
-            counters,
-            queue_rows,
-            replicas_of(self.fleet.control, self.gateway),
-            slices,
-            uptime_s,
+            self.gateway,
+            self.fleet,
+            self._telemetry,
+            self.operations,
+            self._devices,
+            self.nodes,
+            self.cells,
+            self.edges,
+            self._rates,
+            self._cache,
+            self.key_watch,
+            self.tls,
+            self.replanning.describe,
         )
-        standings = self.fleet.control.scaling.standings()
-        for model in status["models"]:
-            if model["name"] in standings:
-                model["scaling"] = scaled_status(standings[model["name"]])
-            served = self.gateway.models.get(model["name"])
-            if served is not None:
-                model["isolation"] = isolation_status(self.fleet.control.isolation(served, now_us))
-                if sequences := sequence_status(self.gateway, (served.name,)):
-                    model["sequences"] = sequences[served.name]
-            if served is not None and (cached := self._cached(served)):
-                model["cache"] = cached
-        status["edges"] = [
-            {"name": name, "listening": listening, "restarts": restarts}
-            for name, (listening, restarts) in self.edges.states().items()
-        ]
-        if rates := rates_status(self._rates):
-            status["rates"] = rates
-        self._add_machines(status)
-        if gpus := self._devices.describe():
-            status["gpus"] = gpus
-        if proposal := self.replanning.describe():
-            status["proposal"] = proposal
-        status["move"] = self._move()
-        return status
-
-    def _add_machines(self, status: Status) -> None:
-        """Add what connects the gateway with others."""
-        if self.tls is not None:
-            status["tls"] = self.tls.describe()
-        if nodes := self.nodes.describe():
-            status["nodes"] = nodes
-        if self.cells is not None:
-            status["cells"] = self.cells.describe()
-
-    def _move(self) -> MoveStatus:
-        """Return how far what is wanted is so."""
-        progress = self.fleet.progress
-        return {
-            "state": progress.state.value,
-            "step": progress.step,
-            "steps": progress.steps,
-            "reasons": [*progress.reasons],
-            "waiting": [*progress.waiting],
-            "refused": [
-                *self.operations.watch.refused,
-                *(self.key_watch.refused if self.key_watch is not None else ()),
-                *(self.tls.faults if self.tls is not None else ()),
-            ],
-        }
-
-    def _cached(self, model: ServedModel) -> CacheStatus | None:
-        """Return the status of the model's kept answers."""
-        worth = self._cache.worth if self._cache is not None else {}
-        return cache_status(model, worth, self._telemetry.asked(model.name), self.gateway.doubts)
-
-    def _add_notices(self, slices: list[SliceStatus]) -> None:
-        """Add each slice's notice, also for slices that are not held now, and mark the rehearsed slices."""
-        for each in slices:
-            if self.fleet.control.slices[each["name"]].spec.rehearsed:
-                each["rehearsed"] = True
-        held = {each["name"]: each for each in slices}
-        for name, spec in slices_of(self.fleet.control).items():
-            if said := self.operations.notices.said(spec):
-                if name not in held:
-                    slices.append({"name": name, "state": "not held", "pid": None, "restarts": 0})
-                    held[name] = slices[-1]
-                held[name]["notice"] = said
+        return StatusBoard(parts, self._started_us)
 
     def _present(self) -> Present:
         gateway = self.gateway

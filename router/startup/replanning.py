@@ -83,6 +83,7 @@ class Replanning:
         self._job = job
         self._task: asyncio.Task[None] | None = None
         self._shown: tuple[ProposalStatus, ReplanFacts] | None = None
+        self._proposed = b""  # the body of the plan that is shown as proposed
         self._tried: set[bytes] = set()  # bodies that were carried out, or given up
         fleet.on_replan = self.replan
 
@@ -102,6 +103,13 @@ class Replanning:
         if self._shown is None or self._facts() != self._shown[1]:
             return None
         return self._shown[0]
+
+    async def take(self) -> str:
+        """Carry out the plan that is proposed; return the move's id. Raises PlacementRequestError."""
+        shown = self.describe()
+        if shown is None or shown["state"] != PROPOSED:
+            raise PlacementRequestError(409, ("no plan is proposed at present",))
+        return await self._placement.apply(self._proposed)
 
     async def close(self) -> None:
         """End what runs."""
@@ -151,6 +159,7 @@ class Replanning:
         if self._current.settings.placement.replan != "apply" or found.body in self._tried:
             self.outcomes["proposed"] += 1
             self._show(facts, found.reason, PROPOSED, found.verdict, found)
+            self._proposed = found.body
             logger.warning("there is another plan (%s); this applies it: %s", found.verdict, found.command)
             return
         self._tried.add(found.body)

@@ -23,6 +23,7 @@ from router.logs.logs import logging_to_output, say
 from router.logs.output import Output
 from router.management.cells import joined
 from router.management.operations.applied import settings_in_force
+from router.observing.scaled_status import ScaleNews
 from router.settings import Settings
 from router.settings.builds import identified
 from router.settings.keys import KeySpec
@@ -232,6 +233,7 @@ async def _announce_changes(deployment: GatewayServer) -> None:
     seen = set(since)
     said: dict[str, str] = {}
     settled = False
+    scale_news = ScaleNews()
     changed = asyncio.Event()
     deployment.fleet.on_change = changed.set
     while True:
@@ -241,6 +243,7 @@ async def _announce_changes(deployment: GatewayServer) -> None:
             since.pop(name, None)
             logger.info("%s is not served any more", name)
         seen = there
+        scale_news.look(deployment.fleet.control.scaling.standings())
         for name in sorted(name for name in since if gateway.model_ready(name)):
             logger.info("%s is ready (%.1f s)", name, (gateway.now_us() - since.pop(name)) / 1e6)
         troubles = deployment.troubles()
@@ -275,7 +278,7 @@ def _announce(deployment: GatewayServer, settings: Settings, keys: Sequence[KeyS
     specs = (model.spec for model in deployment.serving.models.values())
     for line in (
         f"penstock serves {', '.join(deployment.gateway.models) or 'no model of its own yet'}",
-        f"  REST     {deployment.rest_url}   (docs at {deployment.rest_url}/docs)",
+        f"  REST     {deployment.rest_url}   (page at /, docs at /docs)",
         f"  gRPC     {deployment.grpc_address}",
         f"  admin    {deployment.admin_url}   (what changes something)",
         f"  metrics  {deployment.metrics_url}/metrics",

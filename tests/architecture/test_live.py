@@ -34,6 +34,7 @@ BESIDE_OTHERS = {
     "tests/models/test_minilm.py": "a build of a model",
     "tests/policy/placement/assignment/test_assign.py": "solvers with other hash seeds",
     "tests/policy/transition/test_planning.py": "solvers with other hash seeds",
+    "tests/router/observing/page/test_files.py": "a reader of JavaScript",
     "tests/router/verbs/doctor/test_command.py": "a command that ends at once",
     "tests/router/verbs/profiling/test_imports.py": "an import",
     "tests/router/verbs/target/test_scaffold.py": "scripts that end at once",

@@ -36,6 +36,7 @@ ASKS: Final = frozenset(
             for name in ("generate", "generate_stream")
         ),
         "/v2/repository/index",
+        "/v2/what-if",
         "/v2/repository/{repository_name}/index",
         *(path for endpoint in ENDPOINTS.values() for path in endpoint.paths),
         *(f"/v2/{kind}sharedmemory/region/{{region}}/register" for kind in KINDS),

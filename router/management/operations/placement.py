@@ -4,13 +4,14 @@ GET      what is in force and by whom, the progress of a move, how the last one 
 PUT      another placement (router/management/operations/proposal.py); 202: it is kept, and on its way
 DELETE   back to what penstock.yaml says; 202 as well
 POST     .../roll-back: give up the move under way
+POST     .../proposed: carry out the plan that the gateway proposes
 """
 
 import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 PATH = "/v2/placement"
 ROLL_BACK = f"{PATH}/roll-back"
+PROPOSED = f"{PATH}/proposed"
 DONE, ROLLED_BACK, FAILED = "done", "rolled back", "failed"
 
 Json = dict[str, object]
@@ -261,6 +263,18 @@ def add_placement(app: FastAPI, placement: PlacementService) -> None:
         except PlacementRequestError as error:
             return _refused(error)
         return JSONResponse({}, 202)
+
+
+def add_proposed(app: FastAPI, take: Callable[[], Awaitable[str]]) -> None:
+    """Add the route of PROPOSED. `take` carries the plan out, and returns the move's id."""
+
+    @app.post(PROPOSED, tags=["operation"], status_code=202)
+    async def apply_proposed() -> JSONResponse:
+        """Carry out the plan that the gateway proposes (`proposal` of `GET /v2/status`)."""
+        try:
+            return JSONResponse({"id": await take()}, 202)
+        except PlacementRequestError as error:
+            return _refused(error)
 
 
 def _too_large() -> PlacementRequestError:

@@ -6,6 +6,7 @@ from fastapi import FastAPI, Query
 from fastapi.responses import JSONResponse
 
 from router.observing.requests.body import RequestsBody, request_body
+from router.observing.requests.words import request_lines
 from router.observing.telemetry.observer import Telemetry
 
 LISTED, LISTED_MAX = 20, 1000
@@ -25,11 +26,13 @@ def add_requests(app: FastAPI, telemetry: Telemetry) -> None:
         return JSONResponse(body)
 
     @app.get("/v2/requests/{name:path}", tags=["operation"])
-    async def request(name: str) -> JSONResponse:
+    async def request(name: str, words: bool = False) -> JSONResponse:
         """Return a request by its name (`x-request-id`, or the `id` of the protocol), or by the gateway's
-        number; "last" is the latest that was late, refused or failed."""
+        number; "last" is the latest that was late, refused or failed. `words=true`: with `sentences` as
+        well."""
         entry = telemetry.journal.find(name)
         if entry is None:
             told = f"no request '{name[:128]}' is among the last that are kept; see GET /v2/requests"
             return JSONResponse({"error": told}, 404)
-        return JSONResponse(request_body(entry, telemetry.epoch_us))
+        found = request_body(entry, telemetry.epoch_us)
+        return JSONResponse({**found, "sentences": request_lines(found)} if words else found)

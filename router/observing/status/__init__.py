@@ -1,6 +1,6 @@
 """The status of a gateway: the document, its table, and the command that shows them."""
 
-from router.observing.status.command import fetch, watch
+from router.observing.status.command import fetch, list_events, watch
 from router.observing.status.document import (
     EdgeStatus,
     GpuStatus,
@@ -30,6 +30,7 @@ __all__ = [
     "describe",
     "fetch",
     "gpu_status",
+    "list_events",
     "percentile_us",
     "render",
     "watch",

@@ -13,7 +13,7 @@ from serving.policy.device_health import GpuReading
 from serving.ports import Serving
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
-    from router.observing.telemetry import Counters
+    from router.observing.telemetry import Counters, TenantCounters
 
 
 class ReplicaBody(TypedDict):
@@ -34,7 +34,7 @@ class ReplicaBody(TypedDict):
 class SliceStatus(TypedDict):
     """A slice and its worker process; `pid` is None while there is none. `notice`: that it was taken away,
     or will be, in words, where anybody has said so. `rehearsed`: there, and true, where its answers are made
-    up."""
+    up. `busy_us`: the time that it has computed since the start."""
 
     name: str
     state: str
@@ -42,6 +42,7 @@ class SliceStatus(TypedDict):
     restarts: int
     notice: NotRequired[str]
     rehearsed: NotRequired[bool]
+    busy_us: NotRequired[int]
 
 
 class ModelStatus(TypedDict):
@@ -55,6 +56,7 @@ class ModelStatus(TypedDict):
     replicas: list[ReplicaBody]
     queue_rows: int
     counters: "Counters"
+    objective: NotRequired[float]  # the share of requests (0..1) that is promised to be in time
     scaling: NotRequired[ScaledStatus]  # where its replicas follow its load
     cache: NotRequired[CacheStatus]  # where its answers are kept, or cannot be
     isolation: NotRequired[IsolationStatus]
@@ -157,6 +159,7 @@ class Status(TypedDict):
     open_requests: int  # accepted, not yet answered
     models: list[ModelStatus]
     slices: list[SliceStatus]
+    tenants: NotRequired[dict[str, "TenantCounters"]]
     move: NotRequired[MoveStatus]
     edges: NotRequired[list[EdgeStatus]]
     rates: NotRequired[list[RateStatus]]  # of tenants with limits

@@ -2,6 +2,7 @@
 
 from router.observing.telemetry.counting.counts import UNKNOWN, Counters
 from router.observing.telemetry.counting.lag import LoopLag
+from router.observing.telemetry.counting.tenants import TenantCounters
 from router.observing.telemetry.exposition import Present, RedisPresent
 from router.observing.telemetry.families.cells import CellsPresent
 from router.observing.telemetry.families.condition import AuthPresent, ConditionPresent
@@ -21,5 +22,6 @@ __all__ = [
     "RedisPresent",
     "ScalePresent",
     "Telemetry",
+    "TenantCounters",
     "demand",
 ]

@@ -18,6 +18,7 @@ from router.observing.telemetry.counting.counts import (
 )
 from router.observing.telemetry.counting.journal import Journal
 from router.observing.telemetry.counting.streamed import StreamedCounts
+from router.observing.telemetry.counting.tenants import TenantCounters, tenant_counters
 from router.observing.telemetry.exposition import Present
 from router.observing.telemetry.families import endpoints
 from router.observing.telemetry.families.endpoints import EndpointCounts
@@ -252,6 +253,14 @@ class Telemetry:
         tenants."""
         for name, model in list(self._models.items()):  # others may come while it is read
             yield name, model.summary(now_us)
+
+    def tenants(self, now_us: int) -> dict[str, TenantCounters]:
+        """Return the counters of each tenant with requests, of all models together."""
+        return tenant_counters(list(self._models.values()), now_us)
+
+    def busy_us(self) -> dict[str, int]:
+        """Return the time in us that each slice has computed since the start."""
+        return self._ledger.busy_us()
 
     def counters(self, model: str, now_us: int) -> Counters:
         """Return those of one model; KeyError where it never was served."""

@@ -33,13 +33,13 @@ class NeededRight:
 _PLACES: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
     {
         **{("GET", path): ANYBODY for path in ("/v2/health/live", "/v2/health/ready")},
-        **{("GET", path): ANYBODY for path in ("/livez", "/healthz", "/readyz")},
+        **{("GET", path): ANYBODY for path in ("/livez", "/healthz", "/readyz", "/")},
         **{("GET", path): CLIENTS for path in ("/v2", "/v2/", "/v2/models", "/docs", "/openapi.json")},
         **{("GET", path): WATCHERS for path in ("/v2/models/stats", "/v2/status", "/v2/placement")},
-        **{("GET", path): WATCHERS for path in ("/v2/cells", "/v2/requests")},
+        **{("GET", path): WATCHERS for path in ("/v2/cells", "/v2/requests", "/v2/live", "/v2/events")},
         **{("GET", f"/v2/{kind}sharedmemory/status"): CLIENTS for kind in ("system", "cuda")},
         **{("POST", f"/v2/{kind}sharedmemory/unregister"): CALLERS for kind in ("system", "cuda")},
-        ("POST", "/v2/repository/index"): WATCHERS,
+        **{("POST", path): WATCHERS for path in ("/v2/repository/index", "/v2/what-if")},
         **{("GET", path): WATCHERS for path in ("/v2/logging", "/v2/trace/setting")},
         **{("POST", path): CALLERS for path in PATHS},
         ("GET", "/v1/models"): CLIENTS,
@@ -66,6 +66,8 @@ _REGION: Final = re.compile(r"/v2/(?:system|cuda)sharedmemory/region/[^/]+/(regi
 """A caller reaches only what it has registered itself."""
 _APPLICATION: Final = re.compile(r"/v1/models/([^/:]+)(:predict)?\Z")
 _REQUEST: Final = re.compile(r"/v2/requests/.+\Z")
+_PAGE: Final = re.compile(r"/page/[^/]+\Z")
+"""Files of the operators' page, the same for every gateway: what it shows is read with a key."""
 _REPOSITORY: Final = re.compile(r"/v2/repository/[^/]+/index\Z")
 
 _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
@@ -106,6 +108,8 @@ def need_of(method: str, path: str) -> NeededRight:
     found = _APPLICATION.match(path)
     if found is not None and method == ("POST" if found.group(2) else "GET"):
         return NeededRight(CALLERS if found.group(2) else CLIENTS, found.group(1))
+    if method == "GET" and _PAGE.match(path):
+        return NeededRight(ANYBODY)
     reads = (method == "POST" and _REPOSITORY.match(path)) or (method == "GET" and _REQUEST.match(path))
     return NeededRight(WATCHERS if reads else ADMINS)
 

@@ -100,24 +100,31 @@ def cases(
     found = []
     for config in configs:
         filed = _load(config)
-        settings = without(filed, deployment.ignored)
-        models = traffic.models(settings)
-        profiles = _profiles(settings, models)
-        notes = tuple(_unmeasured(models, profiles))
-        ignored = told_ignored(filed, deployment.ignored)
-        missing = (*filter(None, [ignored]), *left_out(settings, models, deployment.losses))
+        models = traffic.models(without(filed, deployment.ignored))
         for policy in policies or [AS_CONFIGURED]:
-            name = _name(config, configs, policy, models)
-            asked = [_with_policy(each, policy) for each in models]
-            governed, said = None, list[str]()
-            if is_governed(settings) or deployment.losses:
-                governed, said = governance(settings, asked, deployment.copies, deployment.price)
-                check_losses(governed, deployment.losses)
-            site = _site(settings, asked, profiles, deployment)
-            settle_us = int(min(WARM_S_MAX, _WARM_SHARE * traffic.seconds) * 1e6)
-            site = replace(site, settle_us=settle_us)
-            found.append(Case(name, config, policy, site, (*notes, *said), missing, governed))
+            case = case_of(filed, policy, deployment, traffic)
+            found.append(replace(case, name=_name(config, configs, policy, models)))
     return found
+
+
+def case_of(filed: Settings, policy: str, deployment: SimulatedDeployment, traffic: Traffic) -> Case:
+    """Return these settings with a policy, AS_CONFIGURED for their own; SimulateRequestError, in a sentence,
+    where they cannot be simulated."""
+    settings = without(filed, deployment.ignored)
+    models = traffic.models(settings)
+    profiles = _profiles(settings, models)
+    notes = tuple(_unmeasured(models, profiles))
+    ignored = told_ignored(filed, deployment.ignored)
+    missing = (*filter(None, [ignored]), *left_out(settings, models, deployment.losses))
+    asked = [_with_policy(each, policy) for each in models]
+    governed, said = None, list[str]()
+    if is_governed(settings) or deployment.losses:
+        governed, said = governance(settings, asked, deployment.copies, deployment.price)
+        check_losses(governed, deployment.losses)
+    site = _site(settings, asked, profiles, deployment)
+    settle_us = int(min(WARM_S_MAX, _WARM_SHARE * traffic.seconds) * 1e6)
+    site = replace(site, settle_us=settle_us)
+    return Case(policy, filed.path, policy, site, (*notes, *said), missing, governed)
 
 
 def _load(config: Path) -> Settings:

@@ -4,7 +4,7 @@ Two rings, so that a flood of good answers does not drive out the few that were 
 one of those that were late, refused or failed. An entry is a few numbers and names, never a tensor.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Final
 
@@ -129,6 +129,16 @@ class Journal:
         """Return the latest requests that were late, refused or failed, newest first. `model`: "" for any."""
         found = [each for each in reversed(self._notable) if not model or each.model == model]
         return found[:count]
+
+    def shapes(self) -> dict[str, tuple[Counter[int], Counter[int]]]:
+        """Return by model how often the kept requests had each number of rows, and each size (0: its model
+        has none)."""
+        found: dict[str, tuple[Counter[int], Counter[int]]] = {}
+        for each in self._all:
+            rows, sizes = found.setdefault(each.model, (Counter(), Counter()))
+            rows[each.rows] += 1
+            sizes[each.size] += 1
+        return found
 
     def _newest(self) -> Iterator[Entry]:
         yield from reversed(self._all)

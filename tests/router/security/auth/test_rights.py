@@ -28,7 +28,7 @@ from router.startup.deployment import GatewayServer
 from tests.router.settings.samples import write_deployment
 
 KINDS, VERBS = ("System", "Cuda"), ("Register", "Unregister")
-OPEN = {"/v2/health/live", "/v2/health/ready", "/livez", "/readyz", "/healthz"}
+OPEN = {"/v2/health/live", "/v2/health/ready", "/livez", "/readyz", "/healthz", "/", "/page/{name}"}
 INFERRING = {"infer", "feedback", "generate", "generate_stream"}
 OWN = ("/register", "/unregister")
 """Ends of paths of POSTs that reach only what their caller has registered."""
@@ -68,7 +68,7 @@ async def test_what_reads_needs_no_admin_and_what_changes_something_does(
             assert roles in (CLIENTS, WATCHERS), where
         elif path.rpartition("/")[2] in INFERRING or path.endswith(OWN) or path in APPLICATIONS:
             assert roles is CALLERS, where
-        elif path.endswith("/index"):
+        elif path.endswith(("/index", "/what-if")):
             assert roles is WATCHERS, where
         else:
             assert roles is ADMINS, where
