@@ -309,6 +309,16 @@ def json_schema(
     typer.echo(page(schema, of, name) if markdown else json.dumps(schema, indent=1), nl=not markdown)
 
 
+@app.command(cls=Verb)
+def dashboard() -> None:
+    """Print a dashboard for Grafana 10 or later, as JSON: import it, or provision it."""
+    import json
+
+    from router.observing.telemetry.dashboards.grafana import dashboard as made
+
+    typer.echo(json.dumps(made(), indent=1))
+
+
 def _simulate(asked: SimulateOptions) -> int:
     """Simulate what a settings file would answer in time, on measured latencies.
 

@@ -27,6 +27,7 @@ BESIDE_OTHERS = {
     "tests/architecture/test_contracts.py": "a linter",
     "tests/compiled/test_compiled.py": "a compiler and worlds in virtual time",
     "tests/deploy/test_compose.py": "schema checkers, and a Redis without a load",
+    "tests/deploy/test_rules_fire.py": "a checker of rules that ends at once",
     "tests/deploy/test_image.py": "make, which only prints",
     "tests/fuzz/test_playing.py": "a player of recorded bytes",
     "tests/loadtests/harness/test_pictures.py": "imports",

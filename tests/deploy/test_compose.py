@@ -79,8 +79,8 @@ def test_the_specification_refuses_a_mistake(tmp_path: Path, old: str, new: str)
     assert "docker-compose.yml" in done.stdout
 
 
-def test_the_services_are_the_gateway_redis_and_prometheus() -> None:
-    assert set(SERVICES) == {"gateway", "redis", "prometheus"}
+def test_the_services_are_the_gateway_redis_prometheus_and_grafana() -> None:
+    assert set(SERVICES) == {"gateway", "redis", "prometheus", "grafana"}
 
 
 @pytest.mark.parametrize("service", SERVICES)

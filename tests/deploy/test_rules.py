@@ -23,6 +23,11 @@ def name(rule: Mapping[str, Any]) -> str:
     return str(rule.get("alert") or rule["record"])
 
 
+def base(series: str) -> str:
+    """The metric that a series is of: a histogram has several."""
+    return re.sub(r"_(bucket|sum|count)$", "", series)
+
+
 def asked(query: str) -> Iterator[tuple[str, str]]:
     """The series of a query, each with its matchers."""
     yield from SERIES.findall(query)
@@ -34,7 +39,7 @@ def test_a_rule_asks_for_what_there_is(rule: Mapping[str, Any]) -> None:
     known = exported()
     for series, matchers in asked(rule["expr"]):
         if series not in RECORDED:
-            _, labels = known[series]
+            _, labels = known[base(series)]
             assert set(re.findall(r"(\w+) ?[=!]", matchers)) <= labels, series
 
 
@@ -45,8 +50,8 @@ def test_an_alert_says_what_is_wrong_and_what_helps(rule: Mapping[str, Any]) -> 
     told = " ".join(rule["annotations"].values())
     labels = set(re.findall(r"\$labels\.(\w+)", told))
     known = exported()
-    kept = [known[series][1] for series, _ in asked(rule["expr"]) if series not in RECORDED]
-    assert labels <= frozenset[str]().union({"model"} if ":" in rule["expr"] else (), *kept), labels
+    kept = [known[base(series)][1] for series, _ in asked(rule["expr"]) if series not in RECORDED]
+    assert labels <= frozenset({"instance"}).union({"model"} if ":" in rule["expr"] else (), *kept), labels
     for page in re.findall(r"docs/[\w-]+\.md", told):
         assert (ROOT / page).is_file()
 
