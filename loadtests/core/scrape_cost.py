@@ -14,7 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from time import thread_time_ns
 
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
 from router.observing.telemetry import Present, Telemetry
+from router.observing.telemetry.counting.journal import Entry
+from router.observing.tracing.spans import Spans
+from router.observing.tracing.tracing import Tracing
+from router.observing.tracing.writer import Writer
+from router.settings.door.tracing import TracingSettings
 from serving.ports import Reply
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.waiting.requests import Piece, Request
@@ -22,6 +29,7 @@ from serving.values.specs import ModelSpec, ServedModel, VariantSpec
 from serving.values.vocabulary import ALL_OUTCOMES, COMPLETED, OVERLOAD
 
 EVENTS = 20_000  # a round
+TRACED = 1_000
 SLO_US = 50_000
 NOW_US = 10**12
 
@@ -83,6 +91,26 @@ def event_us(event: Callable[[], None], rounds: int) -> float:
     return statistics.median(costs)
 
 
+class Discarding:
+    """Takes the place of what sends spans: only what the event loop does is measured."""
+
+    def send(self, entry: Entry, parent: str, trace: str, epoch_us: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def spans_us(request: Request, reply: Reply, latency_us: int) -> float:
+    """Return the CPU time to make the spans of a request, without what sends them."""
+    spans = Spans("http://127.0.0.1:9", "measured", InMemorySpanExporter())
+    entry = Entry(request, reply, latency_us, True)
+    begin = thread_time_ns()
+    for _ in range(TRACED):
+        spans.send(entry, "", "1", 0)
+    took_us = (thread_time_ns() - begin) / 1e3 / TRACED
+    spans.close()
+    return took_us
+
+
 def scrape(telemetry: Telemetry) -> tuple[list[float], bytes]:
     """Return the milliseconds of CPU of each step, and the text."""
     costs: list[float] = []
@@ -113,13 +141,23 @@ def main() -> None:
     done, refused = (ended(models[-1].name, tenants[-1], Reply(outcome)) for outcome in (COMPLETED, OVERLOAD))
     ran = batch(models[-1].name, models[-1].variants[-1])
     print(f"us of CPU per event, median of {given.rounds} x {EVENTS}")
-    for name, event in (
+    events = [
         ("request parsed", lambda: telemetry.parsed(models[-1].name, 31)),
         ("request completed", lambda: telemetry.request_done(*done, True)),
         ("request rejected", lambda: telemetry.request_done(*refused, False)),
         ("batch done", lambda: telemetry.batch_done(ran, 2_345, 2_900)),
-    ):
-        print(f"  {name:18}{event_us(event, given.rounds):6.2f}")
+    ]
+    for name, event in events:
+        print(f"  {name:28}{event_us(event, given.rounds):6.2f}")
+    for share in (0.01, 1.0):
+        sender = Discarding()
+        tracing = Tracing(TracingSettings("any", share), 0, Writer(sender))
+        telemetry.trace = tracing.ended
+        took_us = event_us(lambda: telemetry.request_done(*done, True), given.rounds)
+        print(f"  {f'request completed, {share:.0%} traced':28}{took_us:6.2f}")
+        tracing.close()
+    telemetry.trace = None
+    print(f"  {'spans of it, in their thread':28}{spans_us(*done):6.1f}")
     scrapes = [scrape(telemetry) for _ in range(given.rounds)]
     text = scrapes[-1][1]
     totals, longest = ([measure(costs) for costs, _ in scrapes] for measure in (sum, max))

@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from types import MappingProxyType
 from typing import Any, Final
 
 import grpc
@@ -21,9 +22,20 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
-def say_access(client: object, request: str, status: object, answer_bytes: int, took_us: int) -> None:
+NO_IDS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def say_access(
+    client: object,
+    request: str,
+    status: object,
+    answer_bytes: int,
+    took_us: int,
+    ids: Mapping[str, str] = NO_IDS,
+) -> None:
     """Log one line about a request. `client`: an address of the socket library; `request`: method and path;
-    `status`: of HTTP or gRPC; `took_us`: from the whole request to its answer."""
+    `status`: of HTTP or gRPC; `took_us`: from the whole request to its answer; `ids`: `request_id` and
+    `trace_id`, for lines of JSON."""
     address = f"{client[0]}:{client[1]}" if isinstance(client, tuple | list) and len(client) > 1 else client
     fields = {
         "client": address or NOTHING,
@@ -31,11 +43,18 @@ def say_access(client: object, request: str, status: object, answer_bytes: int, 
         "status": status,
         "answer_bytes": answer_bytes,
         "took_ms": took_us / 1000,
+        **ids,
     }
     text = '%s "%s" %s %d bytes %.3f ms'
     _logger.info(
         text, address or NOTHING, request, status, answer_bytes, took_us / 1000, extra={"fields": fields}
     )
+
+
+def ids_of(request_id: str, traceparent: str) -> dict[str, str]:
+    """Return the `ids` of a request with these fields, "" where it has none."""
+    trace = traceparent.split("-")[1:2]
+    return {"request_id": request_id, "trace_id": trace[0] if trace else ""}
 
 
 def logged(app: Application) -> Application:

@@ -154,9 +154,9 @@ def _max_age_us(argument: str) -> int:
 
 def name_request(call: Call, stated: str, trace: str) -> None:
     """Name the call as its client does: by REQUEST_FIELD, else by the protocol's `id`, which it has, else by
-    the trace that TRACE_FIELD says it belongs to."""
+    the trace that TRACE_FIELD says it belongs to; that is kept, too."""
+    if trace and (found := _TRACE.match(trace)) is not None:
+        call.trace = found[0]
+        call.name = call.name or found[1]
     if stated:
         call.name = stated[:NAME_CHARS_MAX]
-    elif trace and not call.name:
-        found = _TRACE.match(trace)
-        call.name = found[1] if found is not None else ""

@@ -13,6 +13,7 @@ from router.settings.door.headers import check_headers, with_headers
 from router.settings.door.logs import LogSettings, read_logging
 from router.settings.door.recording import read_recording
 from router.settings.door.tls import TlsSettings, read_tls
+from router.settings.door.tracing import TracingSettings, read_tracing
 from router.settings.machine.devices import check_domains, read_devices
 from router.settings.machine.memory import usable_memory_bytes
 from router.settings.machine.nodes import read_nodes
@@ -114,6 +115,7 @@ class Settings:
     logging: LogSettings = field(default_factory=LogSettings)
     placement: PlacementSettings = field(default_factory=PlacementSettings)
     workers: WorkersSpec = field(default_factory=WorkersSpec)
+    tracing: TracingSettings | None = None
     auth: AuthSettings | None = None
     nodes: NodesSpec | None = None
     cells: CellsSpec | None = None
@@ -144,7 +146,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     check_kinds(findings, prices, devices, slices)
     nodes, cache = _read_nodes(findings, slices, server, admin), _read_cache(findings, limits)
     cells, profiles = _read_cells(findings, cache, server, admin), _read_profiles(findings)
-    logging, repository = read_logging(findings), read_repository(findings)
+    logging, repository, tracing = read_logging(findings), read_repository(findings), read_tracing(findings)
     workers, auth = read_workers(findings, slices), _read_auth(findings, server, admin)
     scaling, placement, recording = read_scaling(findings), read_placement(findings), read_recording(findings)
     models = _read_models(findings, tiers, slices, scaling)
@@ -153,7 +155,7 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
     check_rehearsed(findings, models, slices, folder)
     if file is None or findings.problems:
         raise SettingsError(findings.problems, findings.warnings)
-    settings = Settings(
+    return Settings(
         server,
         limits,
         slices,
@@ -172,14 +174,14 @@ def read_settings(path: Path, rehearse: bool = False) -> tuple[Settings, Finding
         logging=logging,
         placement=placement,
         workers=replace(workers, owner=os.path.abspath(path)),
+        tracing=tracing,
         auth=auth,
         nodes=nodes,
         cells=cells,
         warnings=tuple(sorted(findings.warnings)),
         rehearse=rehearse,
         document=findings.document,
-    )
-    return settings, findings
+    ), findings
 
 
 def _read_models(

@@ -66,6 +66,7 @@ NESTED: Final[Mapping[type[BaseModel], Mapping[str, Nested]]] = {
         "recording": Nested(schema.RecordingSection), "repository": Nested(schema.RepositorySection),
         "cache": Nested(schema.CacheSection, others=FLAG), "logging": Nested(schema.LoggingSection),
         "workers": Nested(schema.WorkersSection), "auth": Nested(schema.AuthSection),
+        "tracing": Nested(schema.TracingSection),
         "nodes": Nested(NodesSection),
         "cells": Nested(CellsSection),
     },

@@ -40,6 +40,7 @@ from router.observing.telemetry import (
     Present,
     Telemetry,
 )
+from router.observing.tracing.begin import begin_tracing
 from router.observing.troubles import settled, troubles
 from router.payloads.bulk.pool import Bulk, process_count
 from router.payloads.regions.registry import open_registry
@@ -99,6 +100,7 @@ class GatewayServer:
         self._started_us = self.gateway.now_us()
         self._telemetry.triton_names = server.triton_metrics
         self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
+        self._tracing = begin_tracing(settings.tracing, self._telemetry)
         self._selecting = selecting = self._make_calls(settings, record)
         self._rates = selecting.rates
         store = ProfileStore(settings.profiles)
@@ -176,7 +178,8 @@ class GatewayServer:
         offer_shared_memory(app, self.rest, self.rpc, regions)
         self.operations.repository.configure = self._configure
         self.operations.repository.on_filed = self._take_filed
-        offer_extensions(app, self.rpc, self._changes, self.serving, self._configure)
+        traces = None if self._tracing is None else self._tracing.triton
+        offer_extensions(app, self.rpc, self._changes, self.serving, self._configure, traces)
         self._changes.stand_before(app)
         if self._settings.auth is not None:
             for each in (self.rest, self._admin, self.rpc):
@@ -305,6 +308,9 @@ class GatewayServer:
         await self._bulk.close()
         if self._recorder is not None:
             await self._recorder.close()
+        if self._tracing is not None:
+            self._telemetry.trace = None
+            await asyncio.to_thread(self._tracing.close)
 
     @property
     def settled(self) -> bool:
@@ -406,6 +412,7 @@ class GatewayServer:
             },
             edges=self.edges.states(),
             lines_dropped=lines_dropped(),
+            traces_dropped=None if self._tracing is None else self._tracing.dropped,
             auth=auth_of(self.key_watch, self._guard),
             rates={name: rate.refused for name, rate in self._rates.by_tenant.items()},
             tls=self.tls.present() if self.tls is not None else None,

@@ -7,6 +7,9 @@ from typing import Final
 SOLVER: Final = "scipy"
 """Plans of placement and scaling need it: HiGHS is in it. It has 143 MB, a third of an environment."""
 
+TRACES: Final = "opentelemetry"
+"""The SDK of OpenTelemetry, which sends traces."""
+
 EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
     {
         SOLVER: "plan",
@@ -17,6 +20,7 @@ EXTRAS: Final[Mapping[str, str]] = MappingProxyType(
         "torch": "torch",
         "transformers": "transformers",
         "tritonclient": "remote",
+        TRACES: "tracing",
     }
 )
 """The extra in pyproject.toml by package."""

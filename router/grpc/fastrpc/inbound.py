@@ -5,7 +5,7 @@ is too large, and as soon as there is no memory for it; what its client still se
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import grpc
@@ -14,7 +14,7 @@ from mypy_extensions import mypyc_attr
 from router.grpc.fastrpc.edge import RpcEdge
 from router.grpc.fastrpc.framing import PREFIX_BYTES, Header, status, status_of
 from router.grpc.rpc.calls import ending, reply_of
-from router.logs.access import say_access
+from router.logs.access import NO_IDS, say_access
 from router.protocol.outcomes import ANSWERS
 from router.tensors.messages import NAME, early_text
 from router.tensors.parts.errors import RequestError, memory_full, too_large
@@ -256,7 +256,13 @@ class Inbound:
         """Write its line in the access log, where there is one."""
         if self.edge.access and self.logged:
             took_us = self.edge.serving.now_us() - self.began_us
-            say_access(self.connection.peer(), self.path, STATUS_NAMES[code], answer_bytes, took_us)
+            say_access(
+                self.connection.peer(), self.path, STATUS_NAMES[code], answer_bytes, took_us, self.ids()
+            )
+
+    def ids(self) -> Mapping[str, str]:
+        """Return what its client calls it, for the access log."""
+        return NO_IDS
 
     # what the account asks of it: see `router.protocol.account.Upload`
 

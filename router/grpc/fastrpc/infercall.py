@@ -14,6 +14,8 @@ from router.grpc.fastrpc.inbound import Carrier, Inbound
 from router.grpc.rpc.calls import reply_of
 from router.grpc.rpc.inference import Asked, is_expiring
 from router.grpc.rpc.service import INFER, SERVICE
+from router.logs.access import ids_of
+from router.protocol.oip import REQUEST_FIELD, TRACE_FIELD
 from router.protocol.outcomes import INTERNAL_ERROR
 from router.security.auth.identity import Identity
 from router.security.auth.rights import CALLERS
@@ -42,6 +44,9 @@ class InferCall(Inbound):
         "_request_id",
         "_timeout_s",
     )
+
+    def ids(self) -> Mapping[str, str]:
+        return ids_of(self._fields.get(REQUEST_FIELD, ""), self._fields.get(TRACE_FIELD, ""))
 
     def __init__(
         self, connection: Carrier, stream_id: int, fields: Mapping[str, str], headers: Sequence[Header]

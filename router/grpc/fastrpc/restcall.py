@@ -17,6 +17,7 @@ from router.grpc.fastrpc.outbox import Outbox
 from router.http.fastpath.edge import FastEdge
 from router.http.fastpath.exchange import Inference
 from router.http.fastpath.protocol import HOST
+from router.logs.access import NO_IDS
 from router.protocol.rest import Rendered, fields_of, plain_error, render_error
 from router.tensors.parts.errors import RequestError
 from router.tensors.rest import size_of
@@ -147,7 +148,12 @@ class RestStream(Inbound):
         self.leave()
         if edge.access is not None:
             edge.access(
-                self.out.transport.get_extra_info("peername"), "-", rendered[0], size_of(rendered[1]), 0
+                self.out.transport.get_extra_info("peername"),
+                "-",
+                rendered[0],
+                size_of(rendered[1]),
+                0,
+                NO_IDS,
             )
         self.write(rendered)
 

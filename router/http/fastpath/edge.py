@@ -42,7 +42,7 @@ class FastEdge:
         self.paths = InferPaths({})
         self.serve(serving.models)
         self.draining = False  # connections still in the kernel's queue are closed as they come
-        self.access: Callable[[object, str, int, int, int], None] | None = None
+        self.access: Callable[[object, str, int, int, int, Mapping[str, str]], None] | None = None
         self.bulk = Bulk(limits)
         self.guard: KeyGuard | None = None
         self.cors = False

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, ClassVar, Protocol  # Any: what a task returns
 
 from router.http.fastpath.edge import FastEdge
+from router.logs.access import NO_IDS, ids_of
 from router.payloads.bulk.requests import Opened, make_rest, open_rest
 from router.protocol.outcomes import CLIENT_LEFT, INTERNAL_ERROR
 from router.protocol.rest import (
@@ -354,7 +355,10 @@ class Inference(Exchange):
         if edge.access is not None:
             client: object = self.connection.transport.get_extra_info("peername")
             took_us = edge.serving.now_us() - self.arrived_us
-            edge.access(client, f"POST /v2/models/{self.model.name}/infer", status, answer_bytes, took_us)
+            named, trace = self.fields.get(b"x-request-id", b""), self.fields.get(b"traceparent", b"")
+            ids = ids_of(named.decode("latin-1"), trace.decode("latin-1"))
+            path = f"POST /v2/models/{self.model.name}/infer"
+            edge.access(client, path, status, answer_bytes, took_us, ids)
 
 
 class HttpRefusal(Exchange):
@@ -372,7 +376,7 @@ class HttpRefusal(Exchange):
         body = joined(content)
         if self.connection.edge.access is not None:
             client: object = self.connection.transport.get_extra_info("peername")
-            self.connection.edge.access(client, "-", status, len(body), 0)
+            self.connection.edge.access(client, "-", status, len(body), 0, NO_IDS)
         head = self.connection.edge.head(status, b"application/json")
         frame = b"content-length: %d%b\r\nconnection: close\r\n\r\n" % (len(body), more)
         self.connection.transport.write(head + frame + body)

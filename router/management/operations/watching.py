@@ -133,6 +133,7 @@ def _fixed(
     yield "cache", old.cache, new.cache
     yield "workers", old.workers, new.workers
     yield "mig", old.placement.recut, new.placement.recut
+    yield "tracing", old.tracing, new.tracing
     yield "auth", old.auth, new.auth
     yield "nodes", _without_names(old), _without_names(new)
     yield "cells", old.cells, new.cells

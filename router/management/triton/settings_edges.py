@@ -12,7 +12,7 @@ from router.management.operations.repository.refusals import BAD_INPUT, TOO_LARG
 from router.management.operations.repository.repository_rest import answer_refusal
 from router.management.triton.answering import json_of, rpc_method
 from router.management.triton.log_settings import change_log_settings, log_settings
-from router.management.triton.trace_settings import check_trace_settings, trace_settings
+from router.management.triton.trace_settings import TraceExtension
 from router.protocol.bodies import read_body
 from router.security.auth.identity import CALLER, may_use
 from router.settings.keys import ADMIN
@@ -32,11 +32,11 @@ _BODY: Final[dict[str, Any]] = {
 _FIELDS: Final[Mapping[type, str]] = {bool: "bool_param", int: "uint32_param", str: "string_param"}
 
 
-def add_settings(app: FastAPI, serving: Serving) -> None:
+def add_settings(app: FastAPI, serving: Serving, traces: TraceExtension) -> None:
     """Put both on the application."""
     app.add_exception_handler(RepositoryError, answer_refusal)
     _add_log_settings(app)
-    _add_trace_settings(app, serving)
+    _add_trace_settings(app, serving, traces)
 
 
 def _add_log_settings(app: FastAPI) -> None:
@@ -52,33 +52,33 @@ def _add_log_settings(app: FastAPI) -> None:
         return json_of(log_settings())
 
 
-def _add_trace_settings(app: FastAPI, serving: Serving) -> None:
+def _add_trace_settings(app: FastAPI, serving: Serving, traces: TraceExtension) -> None:
     @app.get("/v2/trace/setting", tags=["operation"])
     async def get_trace_settings() -> Response:
-        """Return the trace settings: the gateway writes no traces."""
-        return json_of(trace_settings())
+        """Return the settings of the trace file."""
+        return json_of(traces.read())
 
     @app.post("/v2/trace/setting", tags=["operation"], openapi_extra=_BODY)
     async def update_trace_settings(request: Request) -> Response:
-        """Return the trace settings; refused is what would change one."""
-        check_trace_settings(await _read(request))
-        return json_of(trace_settings())
+        """Change the settings that the client states, until the gateway is restarted; return all settings."""
+        traces.change(await _read(request))
+        return json_of(traces.read())
 
     @app.get("/v2/models/{model}/trace/setting", tags=["operation"])
     async def get_model_trace_settings(model: Name) -> Response:
         """Return those of a model."""
         _check_known(serving, model)
-        return json_of(trace_settings())
+        return json_of(traces.read(model))
 
     @app.post("/v2/models/{model}/trace/setting", tags=["operation"], openapi_extra=_BODY)
     async def update_model_trace_settings(model: Name, request: Request) -> Response:
-        """Return those of a model; refused is what would change one."""
+        """Change those of a model."""
         _check_known(serving, model)
-        check_trace_settings(await _read(request))
-        return json_of(trace_settings())
+        traces.change(await _read(request), model)
+        return json_of(traces.read(model))
 
 
-def settings_methods(serving: Serving) -> Mapping[str, RpcMethod]:
+def settings_methods(serving: Serving, traces: TraceExtension) -> Mapping[str, RpcMethod]:
     """Return the gRPC half."""
 
     async def answer_trace(request: Any) -> Any:
@@ -86,9 +86,10 @@ def settings_methods(serving: Serving) -> Mapping[str, RpcMethod]:
             _check_known(serving, request.model_name)
         if request.settings:
             _require_admin()
-            check_trace_settings({name: list(each.value) for name, each in request.settings.items()})
+            stated = {name: list(each.value) for name, each in request.settings.items()}
+            traces.change(stated, request.model_name)
         answer = oip.TraceSettingResponse()
-        for name, value in trace_settings().items():
+        for name, value in traces.read(request.model_name).items():
             answer.settings[name].value.extend([value] if isinstance(value, str) else value)
         return answer
 

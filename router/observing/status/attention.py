@@ -88,8 +88,8 @@ def _promise(model: ModelStatus, before: Mapping[str, int]) -> Iterator[Notice]:
     missed = {why: count - before.get(why, 0) for why, count in model["counters"]["missed"].items()}
     most = max(missed, key=missed.__getitem__, default="")
     why = f"; most of the others were {ending(most)}" if most and missed[most] > 0 else ""
-    promised = f"{model['slo_us'] / 1000:g} ms are promised to {objective:.4g}"
-    text = f"{model['name']} answers {max(kept, 0):.1%} in time ({WINDOW}), {promised}{why}"
+    promised = f"{objective * 100:.4g} % within {model['slo_us'] / 1000:g} ms are promised"
+    text = f"{model['name']} answers {max(kept, 0) * 100:.1f} % in time ({WINDOW}), {promised}{why}"
     yield _notice(BAD, text, model["name"])
 
 
@@ -107,7 +107,7 @@ def _machines(status: Status) -> Iterator[Notice]:
             yield _notice(rank, f"GPU {gpu['name']} {gpu['uuid']} is {gpu['state']}: {gpu['reason']}")
         used, held = gpu["memory_used_bytes"], gpu["memory_bytes"]
         if used and held and used > HOT_PERCENT / 100 * held:
-            full = f"{used / held:.0%} of its memory is used"
+            full = f"{used / held * 100:.0f} % of its memory is used"
             yield _notice(DOUBTFUL, f"GPU {gpu['name']} {gpu['uuid']}: {full}")
     for node in status.get("nodes", ()):
         if node["state"] == "lost":

@@ -1,6 +1,7 @@
 """Counts what happens in the gateway. On the request path there are only int additions and one bisect a
 histogram, and an entry: 0.6 us a request (loadtests/core/scrape_cost.py measures it)."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -11,17 +12,19 @@ from router.observing.telemetry import exposition, triton
 from router.observing.telemetry.counting.counts import (
     UNKNOWN,
     Counters,
+    FlowCounts,
     Ledger,
     Loads,
     ModelCounts,
     SelectedCounts,
 )
-from router.observing.telemetry.counting.journal import Journal
+from router.observing.telemetry.counting.journal import Entry, Journal
 from router.observing.telemetry.counting.streamed import StreamedCounts
 from router.observing.telemetry.counting.tenants import TenantCounters, tenant_counters
 from router.observing.telemetry.exposition import Present
 from router.observing.telemetry.families import endpoints
 from router.observing.telemetry.families.endpoints import EndpointCounts
+from router.observing.telemetry.openmetrics import opened
 from router.observing.telemetry.statistics import ModelStatistics, describe
 from serving.ports import Call, Reply
 from serving.runtime.observer import RowAnswer
@@ -60,6 +63,8 @@ class Telemetry:
         self.read_present: Callable[[], Present] = Present  # asked at every scrape
         self.triton_names = True  # whether its metrics have Triton's names too
         self.epoch_us = 0  # the Unix time at which the deployment's clock was 0
+        self.trace: Callable[[Entry, str], str] | None = None  # returns the trace's id, "" if it has none
+        self.exemplars: dict[str, str] = {}  # what OpenMetrics has behind a sample, by series
         self._endpoints = EndpointCounts()
         self.observe_lag = self._ledger.lag.observe
         self._process = CollectorRegistry()
@@ -92,7 +97,8 @@ class Telemetry:
         model = self._models[request.model]
         flow = model.flows.get(request.tenant) or model.flow(request.tenant)
         now_us = request.arrived_us + latency_us
-        self.journal.done(request, reply, latency_us, within_slo)
+        entry = self.journal.done(request, reply, latency_us, within_slo)
+        traced = "" if self.trace is None else self.trace(entry, request.trace)
         if now_us >= flow.windows.turn_us:
             flow.windows.turn(flow.offered, flow.good, now_us)
         if reply.outcome is not COMPLETED:
@@ -107,6 +113,8 @@ class Telemetry:
             flow.good += 1
             flow.good_rows += rows
         flow.duration.observe(latency_us)
+        if traced:
+            self._exemplify(model, flow, latency_us, traced, now_us)
         model.answered(request.tier, reply, rows)
         if reply.cache:  # not computed for this request: a leader's is counted before the cache sees it
             kept = model.kept
@@ -122,6 +130,17 @@ class Telemetry:
         output_us = min(reply.output_us + handed_us, max(latency_us - waited_us - reply.compute_us, 0))
         model.output_us += output_us
         model.input_us += max(latency_us - waited_us - reply.compute_us - output_us, 0)
+
+    def _exemplify(
+        self, model: ModelCounts, flow: FlowCounts, latency_us: int, trace: str, now_us: int
+    ) -> None:
+        """Keep the trace as the latest of its bucket of durations."""
+        scale = flow.duration.scale
+        le = scale.les[bisect_left(scale.bounds, latency_us)]
+        labels = flow.labels if self._by_tenant else model.labels
+        series = f'penstock_request_duration_seconds_bucket{{{labels},le="{le}"}}'
+        unix_s = (self.epoch_us + now_us) / 1e6
+        self.exemplars[series] = f' # {{trace_id="{trace}"}} {latency_us / 1e6} {unix_s:.3f}'
 
     def answered(self, model: str, reply: Reply, read_us: int, made_us: int) -> None:
         """Note that an edge gave a completed call's answer to its client; it was read for `read_us` and made
@@ -275,11 +294,11 @@ class Telemetry:
         """Return a served model in the words of the statistics extension; 50 us, of 32 batch sizes."""
         return describe(model, self._models[model], self.epoch_us)
 
-    def steps(self) -> Iterator[bytes]:
-        """Yield the Prometheus exposition text (format 0.0.4), in pieces of 0.1 to 0.4 ms of CPU; between two
-        of them the gateway may go on."""
+    def steps(self, openmetrics: bool = False) -> Iterator[bytes]:
+        """Yield the Prometheus exposition text (format 0.0.4, or OpenMetrics with exemplars), in pieces of
+        0.1 to 0.4 ms of CPU; between two of them the gateway may go on."""
         size, gathered = 0, []
-        for block in self._blocks():
+        for block in opened(self._blocks(), self.exemplars) if openmetrics else self._blocks():
             gathered.append(block)
             size += len(block) + BLOCK_CHARACTERS
             if size >= STEP_CHARACTERS:

@@ -10,6 +10,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from router.listening import Listening
 from router.observing.telemetry.observer import Telemetry
+from router.observing.telemetry.openmetrics import ACCEPTED, CONTENT_TYPE
 from router.protocol.outcomes import ANSWERS
 from router.security.tls.gate import Gate
 from router.security.tls.names import NAMES
@@ -154,10 +155,12 @@ class MetricsServer:
         else:
             chunked = version == b"HTTP/1.1"
             framing = "Transfer-Encoding: chunked\r\n" if chunked else ""
-            start = f"HTTP/1.1 200 OK\r\nContent-Type: {CONTENT_TYPE_PLAIN_0_0_4}\r\n{framing}"
+            opened = self._telemetry.trace is not None and ACCEPTED in _fields(head).get(b"accept", b"")
+            kind = CONTENT_TYPE if opened else CONTENT_TYPE_PLAIN_0_0_4
+            start = f"HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\n{framing}"
             await _send(writer, [start.encode() + b"Connection: close\r\n\r\n"])
             if method == b"GET":
-                steps = self._telemetry.steps()
+                steps = self._telemetry.steps(opened)
                 await _send(writer, _chunks(steps) if chunked else steps)
 
 

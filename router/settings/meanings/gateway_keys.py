@@ -33,6 +33,7 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "cache": "Keeps answers of deterministic models; off without it.",
         "logging": "What the gateway says on standard error.",
         "workers": "What worker processes get of the environment, and what each may hold.",
+        "tracing": "Traces of requests, for a collector or in a file; off without it.",
         "auth": "With it, each request needs an API key.",
         "nodes": "The door where other machines call, to lend their devices; none without it.",
         "cells": "This gateway among others that share its models; alone without it.",
@@ -238,6 +239,13 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     "ProfilesSection": {
         "folder": "The folder of measured latencies.",
         "remeasure": "Whether a profile that is no longer right is measured again on idle slices.",
+    },
+    "TracingSection": {
+        "otlp": "The OpenTelemetry collector's URL (OTLP over HTTP).",
+        "sample": "The share of requests that is traced if their client does not say; 0 to 1.",
+        "missed": "Whether late, refused and failed requests are traced too, ten a second at most.",
+        "service": "The name of the service in traces.",
+        "file": "The file of traces as Triton writes them; the trace settings start it.",
     },
     "RecordingSection": {
         "folder": "The folder of recordings.",

@@ -5,6 +5,7 @@ values are built.
 """
 
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, Field, PlainValidator
 
@@ -127,6 +128,7 @@ class GatewayFile(Section):
     cache: Annotated[object, AfterValidator(_check_cache)] = None
     logging: dict[str, object] = {}
     workers: dict[str, object] = {}
+    tracing: dict[str, object] | None = None
     auth: dict[str, object] | None = None
     nodes: dict[str, object] | None = None
     cells: dict[str, object] | None = None
@@ -221,6 +223,23 @@ class LoggingSection(Section):
     level: Annotated[str, AfterValidator(known("log level", LOG_LEVELS))] = "info"
     format: Annotated[str, AfterValidator(known("log format", LOG_FORMATS))] = "text"
     access: bool = False
+
+
+def _check_collector(value: str) -> str:
+    found = urlsplit(value)
+    if found.scheme in ("http", "https") and found.hostname:
+        return value
+    raise refuse(fault("not a URL", value, "the collector's, such as http://localhost:4318"))
+
+
+class TracingSection(Section):
+    """`tracing:`, which is off without it; the defaults are those of TracingSettings."""
+
+    otlp: Annotated[Text, AfterValidator(_check_collector)] | None = None
+    sample: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    missed: bool | None = None
+    service: Text | None = None
+    file: Text | None = None
 
 
 class AuthSection(Section):

@@ -62,7 +62,7 @@ class Lanes:
         request.parts = call.objective.parts(call.rows)
         if call.timeout_us is not None:
             request.expires_us = arrived_us + call.timeout_us
-        request.tenant, request.name = call.tenant, call.name
+        request.tenant, request.name, request.trace = call.tenant, call.name, call.trace
         request.step = call.sequence
         if call.priority and (priorities := call.model.spec.priorities) is not None:
             request.rank = priorities.rank(call.priority)

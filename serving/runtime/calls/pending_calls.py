@@ -54,7 +54,7 @@ def describe(call: Call, now: int) -> Request:
     request.tier = call.objective.tier
     if call.timeout_us is not None:
         request.expires_us = arrived_us + call.timeout_us
-    request.tenant, request.name = call.tenant, call.name
+    request.tenant, request.name, request.trace = call.tenant, call.name, call.trace
     return request
 
 

@@ -35,7 +35,8 @@ class Request:
     `step`: what it says of its sequence, None if it stands for itself. `sequence` is the sequence's number in
     the model's book, `home` the only slice that may run it ("": any), `slot` its place there.
 
-    `name`: its client's name for it, "" for none. `ran`: what an observer keeps of its last batch.
+    `name`: its client's name for it, `trace`: the traceparent that it came with; "" for none.
+    `ran`: what an observer keeps of its last batch.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class Request:
         "step",
         "tenant",
         "tier",
+        "trace",
         "variants",
         "waiting",
     )  # fmt: skip
@@ -109,6 +111,7 @@ class Request:
         self.home = ""
         self.slot = -1
         self.name = ""
+        self.trace = ""
         self.ran: object = None
 
     def is_vain(self, now_us: int) -> bool:

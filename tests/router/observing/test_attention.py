@@ -41,7 +41,7 @@ def test_a_burning_promise_says_its_share_and_the_ending_of_most_misses() -> Non
     assert rest == []
     assert rank == BAD
     assert text == (
-        "digits answers 90.0% in time (5m), 50 ms are promised to 0.99; "
+        "digits answers 90.0 % in time (5m), 99 % within 50 ms are promised; "
         "most of the others were answered, but too late"
     )
 
@@ -50,7 +50,7 @@ def test_the_reason_is_of_the_latest_misses_alone() -> None:
     telemetry = new()
     ask(telemetry, 90)
     ask(telemetry, 10, latency_us=90_000)
-    assert texts(calm(telemetry), {"digits": {"late": 10}})[0][1].endswith("promised to 0.99")
+    assert texts(calm(telemetry), {"digits": {"late": 10}})[0][1].endswith("are promised")
 
 
 def test_a_promise_within_its_budget_needs_no_look() -> None:
@@ -77,7 +77,7 @@ def gateway(**changed: Any) -> Status:
 
 
 NOT_READY = "the gateway is not ready: a model has no replica, or it is shutting down"
-FULL = "GPU H100 GPU-1: 99% of its memory is used"
+FULL = "GPU H100 GPU-1: 99 % of its memory is used"
 EDGE = {"name": "grpc", "listening": True, "restarts": 3}
 GPU = {
     "uuid": "GPU-1", "name": "H100", "slices": {}, "memory_bytes": 100, "memory_used_bytes": 50,

@@ -58,6 +58,14 @@ def voted() -> Reply:
     return answer
 
 
+def judgement() -> Judgement:
+    """A profile that batches bear out."""
+    watch = ProfileWatch()
+    for beside in (False, True) * BATCHES:
+        watch.add(1, 0, 1.0, beside)
+    return Judgement(("cpu0", "a", "x"), watch)
+
+
 def everything() -> Telemetry:
     """A gateway that has a sample of each metric."""
     telemetry = Telemetry([served(model_spec("a"))], slices=["cpu0"])
@@ -75,10 +83,7 @@ def everything() -> Telemetry:
     telemetry.row_answered("a", RowAnswer(0, "success", 5, 1, 9))
     telemetry.slices_held({"cpu0": 1.0}, 0)
     telemetry.observe_lag(1_000)
-    watch = ProfileWatch()
-    for beside in (False, True) * BATCHES:
-        watch.add(1, 0, 1.0, beside)
-    judged = Judgement(("cpu0", "a", "x"), watch)
+    judged = judgement()
     telemetry.read_present = lambda: Present(
         now_us=1_000_000,
         queued={"a": (1, 1)},
@@ -98,6 +103,7 @@ def everything() -> Telemetry:
             edges={"grpc": (True, 1)},
             isolation={"a": (1, True)},
             sequences={"a": SEQUENCES},
+            traces_dropped=1,
             auth=AuthPresent(1, True, {"missing": 1}),
             rehearsed={"s": False},
             nodes={"n": True},

@@ -124,7 +124,7 @@ def test_other_work_of_the_loop_goes_on_between_the_steps(loop_factory: object) 
         taken: list[int] = []
 
         class Watched(Telemetry):
-            def steps(self):  # type: ignore[no-untyped-def]
+            def steps(self, openmetrics=False):  # type: ignore[no-untyped-def]
                 for step in counts.steps():
                     taken.append(turns)
                     yield step
@@ -147,7 +147,7 @@ async def test_a_scraper_that_reads_nothing_holds_one_step_and_is_given_up(
     made, ended = 0, asyncio.Event()
 
     class Endless(Telemetry):
-        def steps(self):  # type: ignore[no-untyped-def]
+        def steps(self, openmetrics=False):  # type: ignore[no-untyped-def]
             nonlocal made
             try:
                 while True:

@@ -103,8 +103,8 @@ class Journal:
         for piece in batch.pieces:
             piece.request.ran = ran
 
-    def done(self, request: Request, reply: Reply, latency_us: int, within: bool) -> None:
-        """Note that a request has ended."""
+    def done(self, request: Request, reply: Reply, latency_us: int, within: bool) -> Entry:
+        """Note that a request has ended; return what is kept of it."""
         entry = Entry(request, reply, latency_us, within)
         ran = request.ran
         if isinstance(ran, RanBatch):
@@ -114,6 +114,7 @@ class Journal:
             if entry.batch is None:
                 entry.then = self._latest.get(entry.model)
             self._notable.append(entry)
+        return entry
 
     def find(self, name: str) -> Entry | None:
         """Return the latest request of that name, or of that number; `LAST`: the latest notable one."""

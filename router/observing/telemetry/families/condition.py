@@ -45,7 +45,8 @@ class ConditionPresent:
     `turned_out`: by edge, idle connections closed to make room, and connections that found no place. `edges`:
     by name, whether each listens, and how often it was started again. `isolation`: by model, worker processes
     that died busy with it, and whether it has some of its own. `lines_dropped`: output lines of the gateway
-    that were dropped, as no reader took them in time. `auth`: None if no caller needs a key; `tls`: None if
+    that were dropped, as no reader took them in time. `traces_dropped`: None without tracing.
+    `auth`: None if no caller needs a key; `tls`: None if
     no port is encrypted. `rehearsed`: by slice, whether its answers are made up. `rates`: requests that
     were over a limit of their tenant, by tenant and limit. `sequences`: of the models that have some.
     `nodes`: whether each is there, `needed`: whether the load takes it. `cells`: None without others.
@@ -63,6 +64,7 @@ class ConditionPresent:
     edges: Mapping[str, tuple[bool, int]] = field(default_factory=dict)
     isolation: Mapping[str, tuple[int, bool]] = field(default_factory=dict)
     lines_dropped: int = 0
+    traces_dropped: int | None = None
     auth: AuthPresent | None = None
     rehearsed: Mapping[str, bool] = field(default_factory=dict)
     nodes: Mapping[str, bool] = field(default_factory=dict)
@@ -95,15 +97,7 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     yield f"{name} {in_force_s:.3f}\n"
     yield from _held(present)
     yield from _connections(present)
-    name = "penstock_edge_up"
-    yield head(name, "gauge", "1 where the edge listens on its port, 0 where it does not.")
-    yield "".join(f'{name}{{edge="{each}"}} {up:d}\n' for each, (up, _) in present.edges.items())
-    name = "penstock_edge_restarts_total"
-    yield head(name, "counter", "Times that the edge ended by itself and was started again on its port.")
-    yield "".join(f'{name}{{edge="{each}"}} {count}\n' for each, (_, count) in present.edges.items())
-    name = "penstock_log_lines_dropped_total"
-    yield head(name, "counter", "Lines that the gateway could not print, as no reader took them in time.")
-    yield f"{name} {present.lines_dropped}\n"
+    yield from _edges(present)
     name = "penstock_slice_busy_seconds_total"
     yield head(name, "counter", "Time that batches computed on the slice, from a run's start to its end.")
     yield "".join(f'{name}{{slice="{escape(each)}"}} {us / 1e6}\n' for each, us in busy_us.items())
@@ -123,6 +117,23 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
         yield from _rates(present.rates)
     if present.tls is not None:
         yield from _tls(present.tls)
+
+
+def _edges(present: ConditionPresent) -> Iterator[str]:
+    """Yield what becomes of ports, log lines and traces."""
+    name = "penstock_edge_up"
+    yield head(name, "gauge", "1 where the edge listens on its port, 0 where it does not.")
+    yield "".join(f'{name}{{edge="{each}"}} {up:d}\n' for each, (up, _) in present.edges.items())
+    name = "penstock_edge_restarts_total"
+    yield head(name, "counter", "Times that the edge ended by itself and was started again on its port.")
+    yield "".join(f'{name}{{edge="{each}"}} {count}\n' for each, (_, count) in present.edges.items())
+    name = "penstock_log_lines_dropped_total"
+    yield head(name, "counter", "Lines that the gateway could not print, as no reader took them in time.")
+    yield f"{name} {present.lines_dropped}\n"
+    if present.traces_dropped is not None:
+        name = "penstock_traces_dropped_total"
+        yield head(name, "counter", "Requests that were not traced, as too many waited for the thread.")
+        yield f"{name} {present.traces_dropped}\n"
 
 
 def _isolation(models: Mapping[str, tuple[int, bool]]) -> Iterator[str]:

@@ -19,7 +19,7 @@ from router.management.admin import ChangeGuard
 from router.management.operations.repository.refusals import RepositoryError
 from router.management.triton.log_settings import change_log_settings, log_settings
 from router.management.triton.settings_edges import add_settings, only_asks, settings_methods
-from router.management.triton.trace_settings import check_trace_settings, trace_settings
+from router.management.triton.trace_settings import TraceExtension
 from router.security.auth.identity import CALLER, Identity
 from router.settings.door.admin import AdminSettings
 from router.settings.door.logs import LogSettings
@@ -109,7 +109,7 @@ def test_a_log_setting_that_cannot_be_set_changes_nothing(
         ({"trace_level": ["ON"]}, 400, "there is no trace level 'ON'"),
         ({"trace_level": [1]}, 400, "trace_level must be a list of strings"),
         ({"trace_file": "x"}, 501, "trace file location can not be updated through network protocol"),
-        ({"trace_rate": "1"}, 501, "trace_rate stays '1000': this gateway writes no traces"),
+        ({"trace_rate": "1"}, 501, "trace_rate stays '1000': this gateway writes no trace file"),
         ({"trace_rat": "1"}, 400, "there is no trace setting 'trace_rat'; did you mean 'trace_rate'?"),
     ],
 )
@@ -117,7 +117,7 @@ def test_a_trace_setting_that_would_have_no_effect_is_refused(
     stated: dict[str, object], status: int, sentence: str
 ) -> None:
     with pytest.raises(RepositoryError) as caught:
-        check_trace_settings(stated)
+        TraceExtension().change(stated)
     assert caught.value.refusal.http_status == status
     assert caught.value.message.startswith(sentence)
 
@@ -127,20 +127,20 @@ def test_a_trace_setting_that_would_have_no_effect_is_refused(
     [{}, {"trace_level": ["OFF"]}, {"trace_level": None}, {"trace_rate": "1000"}, {"trace_count": ["-1"]}],
 )
 def test_a_trace_setting_that_is_so_anyway_is_taken(stated: dict[str, object]) -> None:
-    check_trace_settings(stated)
+    TraceExtension().change(stated)
 
 
 async def test_over_rest_both_are_read_and_set() -> None:
     app = FastAPI()
-    add_settings(app, FakeServing())
+    add_settings(app, FakeServing(), TraceExtension())
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         assert (await client.get("/v2/logging")).json() == log_settings()
         answer = await client.post("/v2/logging", json=QUIET)
         assert answer.json() == {**QUIET, "log_file": "", "log_format": "default"}
         assert not levels().info
         for path in ("/v2/trace/setting", "/v2/models/simple/trace/setting"):
-            assert (await client.get(path)).json() == trace_settings()
-            assert (await client.post(path, json={"trace_level": ["OFF"]})).json() == trace_settings()
+            assert (await client.get(path)).json() == TraceExtension().read()
+            assert (await client.post(path, json={"trace_level": ["OFF"]})).json() == TraceExtension().read()
             assert (await client.post(path, json={"trace_level": ["TENSORS"]})).status_code == 501
         unknown = await client.get("/v2/models/nobody/trace/setting")
         assert (unknown.status_code, unknown.json()) == (
@@ -155,7 +155,7 @@ async def offered(settings: AdminSettings) -> AsyncIterator[triton_grpc.Inferenc
     """tritonclient at a gRPC port with both, behind the guard."""
     core, guard = Core(), ChangeGuard(settings, "127.0.0.1")
     edge = Edge(core, Limits())
-    for name, method in settings_methods(core).items():
+    for name, method in settings_methods(core, TraceExtension()).items():
         edge.server.offer({name: guard.method_that_may_ask(name, method, only_asks)})
     address = f"127.0.0.1:{await edge.server.start(0)}"
     try:
@@ -175,7 +175,7 @@ async def test_over_grpc_tritonclient_reads_and_sets_both() -> None:
         assert traces["settings"]["trace_level"] == {"value": ["OFF"]}
         assert await client.update_trace_settings(settings={"trace_level": None}, as_json=True) == traces
         for settings, sentence in (
-            ({"trace_level": ["TIMESTAMPS"]}, "UNIMPLEMENTED.*writes no traces"),
+            ({"trace_level": ["TIMESTAMPS"]}, "UNIMPLEMENTED.*writes no trace file"),
             ({"trace_file": "x"}, "trace file location can not be updated through network protocol"),
         ):
             with pytest.raises(InferenceServerException, match=sentence):
@@ -208,7 +208,7 @@ async def test_a_key_needs_the_role_admin_to_set(role: str, may: bool) -> None:
             self.code = code
             raise EndedError
 
-    method = settings_methods(Core())["LogSettings"]
+    method = settings_methods(Core(), TraceExtension())["LogSettings"]
     request = triton_grpc.service_pb2.LogSettingsRequest()
     request.settings["log_info"].bool_param = False
     context, token = Context(), CALLER.set(Identity("k", "default", frozenset((role,))))

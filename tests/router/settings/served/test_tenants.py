@@ -59,7 +59,7 @@ FROM = "'.', '_' and '-', first a letter or digit"
         (SHOP, "shop", "3:5: tenants[0]", "not a mapping; got 'shop', expected keys and values (key: value)"),
         ("tenants:", "tenant:", "2:1: tenant", "unknown key; got 'tenant', "
          "expected server, admin, limits, slices, models, devices, prices, scaling, placement, mig, tenants, "
-         "tiers, profiles, recording, repository, cache, logging, workers, auth, nodes or cells "
+         "tiers, profiles, recording, repository, cache, logging, workers, tracing, auth, nodes or cells "
          "(did you mean tenants?)"),
         (TENANTS, "tenants: {shop: 3}", "2:10: tenants", "not a list; got a mapping, "
          "expected a list: [a, b], or lines that begin with '- '"),

@@ -43,6 +43,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "profiles": schema.ProfilesSection,
     "recording": schema.RecordingSection,
     "logging": schema.LoggingSection,
+    "tracing": schema.TracingSection,
     "workers": schema.WorkersSection,
     "auth": schema.AuthSection,
     "repository": schema.RepositorySection,

@@ -1,0 +1,17 @@
+"""Tracing as the settings have it, connected with what counts requests."""
+
+from router.observing.telemetry import Telemetry
+from router.observing.tracing.spans import Spans
+from router.observing.tracing.tracing import Tracing
+from router.observing.tracing.writer import Writer
+from router.settings.door.tracing import TracingSettings
+
+
+def begin_tracing(settings: TracingSettings | None, telemetry: Telemetry) -> Tracing | None:
+    """Trace the requests that `telemetry` counts from now on; its epoch is known. None without settings."""
+    if settings is None:
+        return None
+    sender = Spans(settings.otlp, settings.service) if settings.otlp else None
+    tracing = Tracing(settings, telemetry.epoch_us, Writer(sender))
+    telemetry.trace = tracing.ended
+    return tracing

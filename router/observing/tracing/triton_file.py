@@ -1,0 +1,57 @@
+"""Traces as Triton writes them: a JSON array of a model, and the instants of its request, by the same `id`
+(https://github.com/triton-inference-server/server/blob/main/docs/user_guide/trace.md)."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+
+from router.observing.telemetry.counting.journal import Entry
+
+Event = dict[str, object]
+
+
+class TraceFile:
+    """A file that is a whole array after each write. OSError where it cannot be written."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("wb")
+        self._empty = True
+        self._file.write(b"[]")
+        self._file.flush()
+
+    def write(self, events: list[Event]) -> None:
+        """Add these events."""
+        text = b",\n".join(orjson.dumps(each) for each in events)
+        self._file.seek(-1, os.SEEK_END)
+        self._file.write((b"\n" if self._empty else b",\n") + text + b"]")
+        self._file.flush()
+        self._empty = False
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+def events_of(entry: Entry, number: int, epoch_us: int) -> list[Event]:
+    """Return what a trace file says of a request. `number`: the trace's id."""
+    model: Event = {"id": number, "model_name": entry.model, "model_version": 1}
+    if entry.name:
+        model["request_id"] = entry.name
+    times = [{"name": name, "ns": (epoch_us + at_us) * 1000} for name, at_us in _instants(entry)]
+    return [model, {"id": number, "timestamps": times}]
+
+
+def _instants(entry: Entry) -> Iterator[tuple[str, int]]:
+    begun_us, ended_us = entry.arrived_us, entry.arrived_us + entry.latency_us
+    yield "REQUEST_START", begun_us
+    yield "QUEUE_START", begun_us
+    if entry.compute_us:
+        started_us = begun_us + entry.queue_us + entry.batch_us
+        yield "COMPUTE_START", started_us
+        yield "COMPUTE_INPUT_END", started_us + entry.input_us
+        yield "COMPUTE_OUTPUT_START", started_us + entry.input_us + entry.compute_us
+        yield "COMPUTE_END", min(started_us + entry.input_us + entry.compute_us + entry.output_us, ended_us)
+    yield "INFER_RESPONSE_COMPLETE", ended_us
+    yield "REQUEST_END", ended_us
