@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
@@ -22,55 +22,12 @@ from router.verbs.importing.options import ImportOptions
 from router.verbs.place.options import PlaceOptions
 from router.verbs.profiling.options import ProfileOptions
 from router.verbs.simulate.options import SimulateOptions
-from router.verbs.target.errors import MODELS
+from router.verbs.target.options import ConfigOption, RehearseOption, ServeOptions
 from serving.values.extras import cure
 
 app = typer.Typer(cls=Verbs, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 key_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="API keys for the callers of a gateway.")
 app.add_typer(key_app, name="key")
-
-ConfigOption = Annotated[Path, typer.Option("--config", "-c", help="The settings file.")]
-PortOption = Annotated[
-    int | None,
-    typer.Option(help="Use this port instead of the settings' port; 0: any free port.", min=0, max=65535),
-]
-
-
-LevelOption = Annotated[
-    str | None, typer.Option(help="debug, info, warning or error, instead of the settings' logging.level.")
-]
-FormatOption = Annotated[
-    str | None, typer.Option(help="text or json (one object a line), instead of logging.format.")
-]
-RehearseOption = Annotated[
-    bool,
-    typer.Option(
-        "--rehearse", help="Rehearse all GPUs: no model is loaded, answers come when the profiles say."
-    ),
-]
-
-
-TargetArgument = Annotated[
-    str | None,
-    typer.Argument(
-        metavar="MODEL",
-        help=f"One model: {MODELS}.",
-    ),
-]
-SloOption = Annotated[str | None, typer.Option(help="The SLO of MODEL, such as 50ms; else one is derived.")]
-DimOption = Annotated[
-    list[str], typer.Option(help="The usual size of a free dimension of MODEL, such as seq=128; repeatable.")
-]
-SaveOption = Annotated[Path | None, typer.Option(help="Write the settings of MODEL into this new file.")]
-PythonOption = Annotated[
-    Path | None, typer.Option(help="Run MODEL in this Python, which needs numpy and orjson.")
-]
-
-
-RequirementsOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Run MODEL with these packages, installed once by pip.")
-]
-ReloadOption = Annotated[bool, typer.Option("--reload", help="Load a model again when its files change.")]
 
 
 def _say_version(asked: bool) -> None:
@@ -87,27 +44,6 @@ def penstock(
     ] = False,
 ) -> None:
     """Run an inference serving gateway that keeps a latency promise."""
-
-
-@dataclass(frozen=True)
-class ServeOptions:
-    """What the command line says in place of the settings; None: nothing."""
-
-    target: TargetArgument = None
-    config: ConfigOption = Path("penstock.yaml")
-    slo: SloOption = None
-    dim: DimOption = field(default_factory=list)
-    save: SaveOption = None
-    python: PythonOption = None
-    requirements: RequirementsOption = None
-    rest_port: PortOption = None
-    grpc_port: PortOption = None
-    metrics_port: PortOption = None
-    admin_port: PortOption = None
-    log_level: LevelOption = None
-    log_format: FormatOption = None
-    rehearse: RehearseOption = False
-    reload: ReloadOption = False
 
 
 def _import_servers() -> None:
@@ -127,17 +63,13 @@ def _serve(asked: ServeOptions) -> int:
     from router.settings.keys import check_keys
     from router.settings.tls_check import check_tls
     from router.settings.values.schema import LOG_FORMATS, LOG_LEVELS
-    from router.verbs.target.asked import TargetOptions, settings_file
+    from router.verbs.target.asked import settings_file
     from router.verbs.target.errors import TargetError
 
     servers = Thread(target=_import_servers)  # while another process finds what a model takes
     servers.start()
     try:
-        config = settings_file(
-            asked.target,
-            asked.config,
-            TargetOptions(asked.slo, tuple(asked.dim), asked.save, asked.python, asked.requirements),
-        )
+        config = settings_file(asked.target, asked.config, asked.of_target)
         settings = load_settings(config, asked.rehearse)
         keys, warnings = check_keys(settings)
         warnings += check_tls(settings)
@@ -153,6 +85,7 @@ def _serve(asked: ServeOptions) -> int:
     server, admin = settings.server, settings.admin
     server = replace(
         server,
+        host=asked.host or server.host,
         rest_port=server.rest_port if asked.rest_port is None else asked.rest_port,
         grpc_port=server.grpc_port if asked.grpc_port is None else asked.grpc_port,
         metrics_port=server.metrics_port if asked.metrics_port is None else asked.metrics_port,

@@ -26,6 +26,7 @@ WALL_CLOCKS = ("monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "
 BESIDE_OTHERS = {
     "tests/architecture/test_contracts.py": "a linter",
     "tests/compiled/test_compiled.py": "a compiler and worlds in virtual time",
+    "tests/deploy/test_chart.py": "a writer of manifests that ends at once",
     "tests/deploy/test_compose.py": "schema checkers, and a Redis without a load",
     "tests/deploy/test_rules_fire.py": "a checker of rules that ends at once",
     "tests/deploy/test_image.py": "make, which only prints",

@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -12,23 +11,12 @@ from router.settings.machine.interpreters import unfit
 from router.settings.values.problems import fault
 from router.verbs.target.environments import python_for
 from router.verbs.target.errors import TargetError
-from router.verbs.target.target import is_settings, read_target
+from router.verbs.target.options import TargetOptions
+from router.verbs.target.target import is_settings, named, read_target
 from router.verbs.target.writing import write_settings
 
 _SLO = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s)?")
 _DIM = re.compile(r"([^=\s]+)=(\d+)")
-
-
-@dataclass(frozen=True, slots=True)
-class TargetOptions:
-    """What the command line says of a model without settings: `--slo`, `--dim`, `--save`, `--python` and
-    `--requirements`, as it says it."""
-
-    slo: str | None = None
-    dims: Sequence[str] = ()
-    save: Path | None = None
-    python: Path | None = None
-    requirements: Path | None = None
 
 
 def settings_file(text: str | None, config: Path, options: TargetOptions) -> Path:
@@ -37,12 +25,12 @@ def settings_file(text: str | None, config: Path, options: TargetOptions) -> Pat
     if text is None or is_settings(text):
         if options != TargetOptions():
             raise TargetError(
-                "--slo, --dim, --save, --python and --requirements are for one model; got none, "
+                "--slo, --dim, --save, --python, --requirements and --name are for one model; got none, "
                 "expected `penstock serve MODEL`"
             )
         return config if text is None else Path(text)
     slo_ms, sizes = slo_ms_of(options.slo), _sizes(options.dims)
-    target = read_target(text)
+    target = named(read_target(text), options.name)
     written = write_settings(target, slo_ms, sizes, options.save, _python(options))
     for line in written.lines:
         typer.echo(line)

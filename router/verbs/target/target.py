@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from router.settings import SettingsError, load_model
 from router.verbs.target.errors import FORMS, TargetError
 
 SETTINGS: Final = (".yaml", ".yml")
@@ -50,13 +51,44 @@ def read_target(text: str) -> Target:
         raise TargetError(f"{text} is not there; expected {FORMS}")
     whole = str(path.resolve())
     if path.is_dir():
-        if not (path / "model.yaml").is_file():
-            raise TargetError(f"{text} is a folder without model.yaml; expected {FORMS}")
-        return Target(text, plain_name(path.absolute().name), "", whole)
+        if (path / "model.yaml").is_file():
+            return Target(text, plain_name(path.absolute().name), "", whole)
+        path = _only_model(path, text)
+        whole = str(path.resolve())
     backend = BACKENDS.get(path.suffix)
     if backend is None:
         raise TargetError(f"{text} is no model that Penstock knows; expected {FORMS}")
     return Target(text, plain_name(path.stem), backend, whole)
+
+
+def _only_model(folder: Path, text: str) -> Path:
+    """Return the one model file in a folder, as storage of models brings it; hidden files are none."""
+    found = sorted(each for each in folder.iterdir() if each.suffix in BACKENDS and each.name[0] != ".")
+    if len(found) != 1:
+        many = f"with {len(found)} model files" if found else "without a model file"
+        raise TargetError(f"{text} is a folder without model.yaml, and {many}; expected {FORMS}")
+    return found[0]
+
+
+def named(target: Target, name: str | None) -> Target:
+    """Return the target under a name of the operator's, None for its own. Raises TargetError for a name that
+    settings do not allow, and for a folder whose model.yaml has another."""
+    if name is None:
+        return target
+    if plain_name(name) != name:
+        raise TargetError(f"--name {name} is no name of a model; expected one such as {plain_name(name)}")
+    if not target.backend:
+        own = _own_name(Path(target.artifact))
+        if own != name:
+            raise TargetError(f"--name {name}: {target.text}/model.yaml names the model {own}; expected that")
+    return replace(target, name=name)
+
+
+def _own_name(folder: Path) -> str:
+    try:
+        return load_model(folder).name
+    except SettingsError as error:
+        raise TargetError(str(error)) from None
 
 
 def plain_name(text: str) -> str:

@@ -6,9 +6,10 @@ from zipfile import ZipFile
 
 import pytest
 
-from router.verbs.target.asked import TargetOptions, settings_file
+from router.verbs.target.asked import settings_file
 from router.verbs.target.environments import python_for
 from router.verbs.target.errors import TargetError
+from router.verbs.target.options import TargetOptions
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
 

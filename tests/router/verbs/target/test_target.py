@@ -9,10 +9,12 @@ import pytest
 
 from router.settings import load_model, load_settings
 from router.verbs.target import writing
-from router.verbs.target.asked import TargetOptions, settings_file
+from router.verbs.target.asked import settings_file
 from router.verbs.target.errors import TargetError
+from router.verbs.target.options import TargetOptions
 from router.verbs.target.target import Target, read_target
 from serving.worker.backends.signature import Signature, Tensor
+from tests.router.settings.samples import write_deployment
 
 
 @pytest.fixture(autouse=True)
@@ -52,13 +54,17 @@ def test_a_target_is_named_by_its_file_folder_or_server(home: Path) -> None:
             "none.onnx is not there; expected a .py, .onnx, .xml, .pt2, .joblib or .pkl file, hf:FOLDER",
         ),
         ("a.txt", "a.txt is no model that Penstock knows; expected a .py"),
-        ("empty", "empty is a folder without model.yaml; expected"),
+        ("empty", "empty is a folder without model.yaml, and without a model file; expected"),
+        ("two", "two is a folder without model.yaml, and with 2 model files; expected"),
         ("remote:host/net", "remote:host/net names no model of a server; expected remote:HOST:PORT/MODEL"),
     ],
 )
 def test_what_names_no_model_is_refused(home: Path, text: str, said: str) -> None:
     (home / "a.txt").touch()
     (home / "empty").mkdir()
+    (home / "two").mkdir()
+    for name in ("a.onnx", "b.onnx", ".c.onnx"):
+        (home / "two" / name).touch()
     with pytest.raises(TargetError) as told:
         read_target(text)
     assert str(told.value).startswith(said)
@@ -76,6 +82,32 @@ def test_the_settings_that_it_writes_serve_the_model(home: Path, monkeypatch: py
     assert (variant.backend, variant.artifact) == ("onnx", home / "net.onnx")
     (bulk,) = served.tiers
     assert (bulk.tier, bulk.slo_us) == ("bulk", 30_000_000)
+
+
+def test_a_folder_with_one_model_file_is_that_file_under_a_name_of_its_operator(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / "stored").mkdir()
+    (home / "stored" / "model.onnx").touch()
+    assert read_target("stored") == Target("stored", "model", "onnx", str(home / "stored" / "model.onnx"))
+    signed(monkeypatch, LINEAR)
+    file = settings_file("stored", Path("unused.yaml"), TargetOptions(slo="1s", name="iris"))
+    assert [each.name for each in load_settings(file).models] == ["iris"]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "said"),
+    [
+        ("net.onnx", "a b", "--name a b is no name of a model; expected one such as a-b"),
+        ("models/digits", "other", "--name other: models/digits/model.yaml names the model digits"),
+    ],
+)
+def test_a_name_that_cannot_be_is_refused(home: Path, text: str, name: str, said: str) -> None:
+    (home / "net.onnx").touch()
+    write_deployment(home)
+    with pytest.raises(TargetError) as told:
+        settings_file(text, Path("unused.yaml"), TargetOptions(name=name))
+    assert str(told.value).startswith(said)
 
 
 @pytest.mark.parametrize(("latency_ms", "slo_ms"), [(0.01, 10), (1.9, 20), (60, 1_000), (1e9, 60_000)])
