@@ -33,6 +33,8 @@ models:
 """
 DIGIT = {"name": "PIXELS", "datatype": "FP32", "shape": [1, 64], "data": [0.5] * 64}
 PATIENCE_S = 30.0
+TOO_LATE = (503, 504)
+"""Refused as it cannot be in time, or given up: which of both is a matter of microseconds."""
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 SCREENS = ("", "devices", "plans", "what-if", "request", "model/digits", "request/asked-for")
 
@@ -46,7 +48,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     started = GatewayProcess.start(config, folder / "log")
     for _ in range(5):
         assert ask(started) == 200
-    assert ask(started, **{"x-request-id": "asked-for", "x-request-timeout-ms": "0.01"}) == 504
+    assert ask(started, **{"x-request-id": "asked-for", "x-request-timeout-ms": "0.01"}) in TOO_LATE
     yield started
     started.kill()
 
@@ -176,7 +178,7 @@ def page(gateway: GatewayProcess) -> Iterator["Page"]:
 def test_every_screen_shows_what_it_is_for(gateway: GatewayProcess, page: "Page") -> None:
     expected = {
         "": "digits", "devices": "ensemble", "plans": "As penstock.yaml says", "what-if": "would be kept",
-        "request": "given up", "model/digits": "99 % of requests within", "request/asked-for": "asked-for",
+        "request": "asked-for", "model/digits": "99 % of requests within", "request/asked-for": "asked-for",
     }  # fmt: skip
     for screen in SCREENS:
         page.goto(f"http://{gateway.rest}/#/{screen}")
@@ -205,7 +207,7 @@ def test_the_keyboard_reaches_every_screen_and_narrow_screens_need_no_sideways_s
 
 def test_what_a_client_calls_itself_is_text_on_the_page(gateway: GatewayProcess, page: "Page") -> None:
     name = "<img src=x onerror=document.title='owned'>"
-    assert ask(gateway, **{"x-request-id": name, "x-request-timeout-ms": "0.01"}) == 504
+    assert ask(gateway, **{"x-request-id": name, "x-request-timeout-ms": "0.01"}) in TOO_LATE
     page.keyboard.press("5")
     page.wait_for_selector(f"text={name}")
     assert page.query_selector("main img") is None
