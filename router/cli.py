@@ -28,6 +28,11 @@ from serving.values.extras import cure
 app = typer.Typer(cls=Verbs, no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
 key_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="API keys for the callers of a gateway.")
 app.add_typer(key_app, name="key")
+rollout_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="Guarded rollouts of a running gateway.")
+app.add_typer(rollout_app, name="rollout")
+ModelArgument = Annotated[str, typer.Argument(help="The model that has a candidate.")]
+DOOR = "http://127.0.0.1:8004"
+DoorOption = Annotated[str, typer.Option(help="The gateway's admin door.")]
 
 
 def _say_version(asked: bool) -> None:
@@ -407,6 +412,36 @@ def key_revoke(
     from router.security.auth.command import revoke
 
     raise typer.Exit(revoke(name, config, keys))
+
+
+@rollout_app.command("status", cls=Verb)
+def rollout_status(
+    url: Annotated[str, typer.Option(help="The gateway's REST address.")] = "http://127.0.0.1:8000",
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    key_env: KeyEnvOption = KEY_ENV,
+    _ca: CaOption = "",
+) -> None:
+    """Show how far each rollout is, and why."""
+    from router.management.rollouts.command import show_rollouts
+
+    raise typer.Exit(show_rollouts(url, as_json, key_env))
+
+
+def _rollout_verb(verb: str, meaning: str) -> None:
+    def run(
+        model: ModelArgument, url: DoorOption = DOOR, key_env: KeyEnvOption = KEY_ENV, _ca: CaOption = ""
+    ) -> None:
+        from router.management.rollouts.command import act
+
+        raise typer.Exit(act(model, verb, url, key_env))
+
+    run.__doc__ = meaning
+    rollout_app.command(verb, cls=Verb)(run)
+
+
+_rollout_verb("start", "Begin a rollout from its first step.")
+_rollout_verb("promote", "Give the candidate all requests at once.")
+_rollout_verb("abort", "Give the candidate no request any more.")
 
 
 def _one_of(option: str, value: str | None, names: Sequence[str], default: str) -> str:

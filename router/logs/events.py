@@ -20,6 +20,7 @@ KINDS: Final = (
     ("router.startup.replanning", "plan"),
     ("router.startup.serve", "models"),
     ("penstock.scale", "scale"),
+    ("penstock.rollouts", "rollout"),
     ("serving.runtime.slicing", "devices"),
     ("serving.runtime.nodes", "devices"),
 )  # fmt: skip

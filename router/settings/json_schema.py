@@ -26,6 +26,7 @@ from router.settings.values.client_shm import ClientShmSection
 from serving.policy.batching.catalogue import POLICIES
 from serving.values.applications import ACTIVATIONS, TASKS
 from serving.values.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
+from serving.values.rollouts import MARGINS, STICKY
 from serving.values.slice_specs import DIVISIONS
 from serving.values.specs import ISOLATE, TIME_UNITS
 
@@ -35,6 +36,7 @@ ANY_TEXT: Final = {"type": "string"}
 VARIABLE: Final = {"type": "string", "pattern": r"\$\{[A-Za-z_]"}
 """`${NAME}` or `${NAME:-default}`: see `router.settings.values.variables`."""
 SCALARS: Final = ("integer", "number", "boolean")
+SHARE: Final = {"type": "number", "minimum": 0, "exclusiveMaximum": 1}
 WHOLE: Final = {"type": "integer", "minimum": 1}
 SHAPE: Final = {
     "type": "array", "minItems": 1,
@@ -105,6 +107,14 @@ FORMS: Final[Mapping[str, Mapping[str, Json]]] = {
         "time_unit": {"anyOf": [{"enum": [*TIME_UNITS]}, {"type": "null"}]},
     },
     "RepositorySection": {"folders": LIST},
+    "RolloutSection": {
+        "sticky": {"enum": [*STICKY]},
+        "margins": {
+            "type": "object",
+            "properties": {each: {"anyOf": [SHARE, {"const": False}]} for each in MARGINS},
+            "additionalProperties": False,
+        },
+    },
     "ScalingSection": {"policy": {"enum": [*SCALING_POLICIES]}},
     "SelectionSection": {"policy": {"enum": [*SELECTION_POLICIES]}, "members": LIST},
     "ServerSection": {"cors": LIST},

@@ -24,6 +24,8 @@ from router.management.devices import DeviceBoard
 from router.management.nodes import NodeBoard
 from router.management.operations.operations import Operations, Say
 from router.management.operations.placement import add_proposed
+from router.management.rollouts.board import RolloutBoard
+from router.management.rollouts.route import add_rollouts
 from router.management.sharedmemory import offer_shared_memory
 from router.management.triton.model_config import model_config
 from router.management.triton.offering import offer_extensions
@@ -128,6 +130,7 @@ class GatewayServer:
         )
         self._feed = Feed(lambda: self.board.describe(), events)
         self._make_edges(server, limits)
+        self.rollouts = RolloutBoard(self.serving, self._telemetry, selecting.splits, settings.path)
         self.board = self._board()
         self._known = set(self.gateway.models)
         self._join_cells()
@@ -249,6 +252,7 @@ class GatewayServer:
         for model in models.values():
             self._telemetry.serve(model)
         self._known = set(models)
+        self.rollouts.follow()
         self.rest.serve(models)
 
     async def prepare(self) -> None:
@@ -270,6 +274,7 @@ class GatewayServer:
             certificates = None if self.tls is None else self.tls.certificates
             self.cells_address = await self.cells.start(self.rest_url, self.grpc_address, certificates)
         self._lag.start()
+        self.rollouts.start()
         if self._redis is not None:
             self._sharing = asyncio.create_task(self._redis.run())
 
@@ -293,6 +298,7 @@ class GatewayServer:
     async def close(self) -> None:
         """Close what is still open."""
         await self.replanning.close()
+        await self.rollouts.close()
         if self.cells is not None:
             await self.cells.close()
         self._feed.close()
@@ -330,6 +336,7 @@ class GatewayServer:
 
         add_requests(app, self._telemetry)
         add_proposed(app, self.replanning.take)
+        add_rollouts(app, lambda: self.rollouts)
         add_page(app, self._feed, events)
         add_what_if(app, WhatIf(self.operations.current, self._telemetry.journal.shapes, self._ratios))
         add_explain(app, self.serving, lambda model: self.board.explain(model))
@@ -359,6 +366,7 @@ class GatewayServer:
             self.key_watch,
             self.tls,
             self.replanning.describe,
+            self.rollouts.describe,
         )
         return StatusBoard(parts, self._started_us)
 
@@ -417,6 +425,7 @@ class GatewayServer:
             rates={name: rate.refused for name, rate in self._rates.by_tenant.items()},
             tls=self.tls.present() if self.tls is not None else None,
             nodes=self.nodes.present(),
+            rollouts=self.rollouts.shares(),
             needed=self.nodes.needed(),
             cells=None if self.cells is None else self.cells.present(),
             rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},

@@ -12,6 +12,7 @@ from router.management.operations.operations import Operations
 from router.observing.cache_status import CacheStatus, cache_status
 from router.observing.isolation import isolation_status
 from router.observing.rates_status import rates_status
+from router.observing.rollout_status import RolloutStatus
 from router.observing.scaled_status import scaled_status
 from router.observing.sequence_status import sequence_status
 from router.observing.status import ModelStatus, MoveStatus, ProposalStatus, SliceStatus, Status, describe
@@ -50,6 +51,7 @@ class StatusParts:
     keys: KeyWatch | None
     tls: Encryption | None
     proposal: Callable[[], ProposalStatus | None]
+    rollouts: Callable[[], list[RolloutStatus]]
 
 
 class StatusBoard:
@@ -97,6 +99,8 @@ class StatusBoard:
             status["rates"] = rates
         if proposal := parts.proposal():
             status["proposal"] = proposal
+        if rollouts := parts.rollouts():
+            status["rollouts"] = rollouts
         status["move"] = self._move()
         return status
 

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from serving.values.applications import Application
 from serving.values.objectives import Needs, Objective, RateSpec, ReplicaSpec, SelectionSpec, ranked, resolve
+from serving.values.rollouts import RolloutSpec
 from serving.values.sequences import SequenceSpec
 
 ParameterValue = bool | int | float | str
@@ -280,7 +281,8 @@ class ServedModel:
     `needs`: the promise to a request without a tier; `tiers`: to a request that asks for one. `own` and
     `by_tier` are these as the model can meet them. `replicas`: the range that follows the load; None: one on
     each slice. `required`: the gateway is not ready without the model, even if it was never loaded.
-    `isolate`: whether it has an own process on its slices, of ISOLATE.
+    `isolate`: whether it has an own process on its slices, of ISOLATE. `rollout`: of the model whose place it
+    is to take.
     """
 
     spec: ModelSpec
@@ -298,6 +300,7 @@ class ServedModel:
     replicas: ReplicaSpec | None = None
     required: bool = False
     isolate: str = "auto"
+    rollout: RolloutSpec | None = None
     name: str = field(init=False)  # the spec's; a field, because each request reads it several times
     own: Objective = field(init=False, compare=False, repr=False)
     by_tier: dict[str, Objective] = field(init=False, compare=False, repr=False)

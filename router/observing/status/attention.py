@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, TypedDict
 
 from router.observing.reasons import ending
+from router.observing.rollout_status import rollout_sentence
 from router.observing.status.document import ModelStatus, SliceStatus, Status
 
 WINDOW: Final = "5m"
@@ -55,6 +56,10 @@ def _gateway(status: Status) -> Iterator[Notice]:
     proposal = status.get("proposal")
     if proposal is not None and proposal["state"] == "proposed":
         yield _notice(KNOWN, f"there is another plan: {proposal['sentence']}")
+    for each in status.get("rollouts", ()):
+        rank = DOUBTFUL if each["state"] == "rolled back" else KNOWN
+        if each["state"] != "aborted":
+            yield {**_notice(rank, rollout_sentence(each)), "model": each["candidate"]}
     if (tls := status.get("tls")) is not None and tls["fault"]:
         yield _notice(DOUBTFUL, f"the renewed certificate is not in force: {tls['fault']}")
 

@@ -7,6 +7,7 @@ from router.observing.cache_status import CacheStatus
 from router.observing.cells.body import CellsBody
 from router.observing.isolation import IsolationStatus
 from router.observing.rates_status import RateStatus
+from router.observing.rollout_status import RolloutStatus
 from router.observing.scaled_status import ScaledStatus
 from router.observing.sequence_status import SequenceStatus
 from serving.policy.device_health import GpuReading
@@ -167,6 +168,7 @@ class Status(TypedDict):
     gpus: NotRequired[list[GpuStatus]]  # where slices use any
     nodes: NotRequired[list[NodeBody]]  # where any may join
     cells: NotRequired[CellsBody]  # where this gateway is one of several
+    rollouts: NotRequired[list[RolloutStatus]]  # where a model has a candidate
     proposal: NotRequired[ProposalStatus]  # where control has asked for another plan
 
 

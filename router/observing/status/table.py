@@ -18,6 +18,7 @@ from rich.text import Text
 from router.observing.cache_status import CacheStatus, cache_lines
 from router.observing.cells.table import cells_table, fault_line
 from router.observing.isolation import isolation_lines
+from router.observing.rollout_status import rollout_sentence
 from router.observing.scaled_status import scaled_lines
 from router.observing.sequence_status import sequence_lines
 from router.observing.status.devices import gpus_table
@@ -91,6 +92,7 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
     moves = [*_rehearsal(current["slices"])]
     moves += map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"), missing)))
     moves += map(_one_line, (*tls_lines(current.get("tls")), *rate_lines(current.get("rates", ()))))
+    moves += [Text(f" {rollout_sentence(each)}") for each in current.get("rollouts", ())]
     moves += map(Text, _proposal(current.get("proposal")))  # whole: the command is there to be copied
     models = _models_table(current["models"], before, elapsed_s, width)
     lines = _ending_lines(current["models"], before)

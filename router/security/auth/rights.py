@@ -36,7 +36,7 @@ _PLACES: Final[Mapping[tuple[str, str], Roles]] = MappingProxyType(
         **{("GET", path): ANYBODY for path in ("/livez", "/healthz", "/readyz", "/")},
         **{("GET", path): CLIENTS for path in ("/v2", "/v2/", "/v2/models", "/docs", "/openapi.json")},
         **{("GET", path): WATCHERS for path in ("/v2/models/stats", "/v2/status", "/v2/placement")},
-        **{("GET", path): WATCHERS for path in ("/v2/cells", "/v2/requests", "/v2/live", "/v2/events")},
+        **{("GET", f"/v2/{name}"): WATCHERS for name in ("cells", "requests", "live", "events", "rollouts")},
         **{("GET", f"/v2/{kind}sharedmemory/status"): CLIENTS for kind in ("system", "cuda")},
         **{("POST", f"/v2/{kind}sharedmemory/unregister"): CALLERS for kind in ("system", "cuda")},
         **{("POST", path): WATCHERS for path in ("/v2/repository/index", "/v2/what-if")},

@@ -148,6 +148,14 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "selection": "How answers of several variants become one: votes, or learnt from feedback.",
         "replicas": "A number, auto, or bounds between which it follows the load.",
         "guards": "What each value of an output has to be, by the output's name.",
+        "rollout": "Lets this model take another's place, step by step.",
+    },
+    "RolloutSection": {
+        "of": "The model that this one is to replace.",
+        "steps": "Percentages of that model's requests, ascending; 100 is added.",
+        "hold_s": "Seconds that a step is held, at least.",
+        "sticky": "What keeps a caller with one model: its tenant, the request's name, or none.",
+        "margins": "How much worse each measure may be; false leaves one out.",
     },
     "BatchingSection": {
         "policy": "The batching policy; it decides when a batch starts and what goes into it.",

@@ -10,6 +10,7 @@ from router.settings.served.cache import read_model_cache
 from router.settings.served.floors import check_floors
 from router.settings.served.guards import read_guards
 from router.settings.served.promises import CHOOSING, read_needs
+from router.settings.served.rollouts import check_rollouts, read_rollout
 from router.settings.served.scaling import check_replicas, read_replicas
 from router.settings.served.selection import read_selection
 from router.settings.values.fields import HOUR_MS
@@ -54,6 +55,7 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
         replicas=read_replicas(findings, (*loc, "replicas"), section.replicas),
         required=section.required,
         isolate=section.isolate,
+        rollout=read_rollout(findings, (*loc, "rollout"), section.rollout),
     )
     check_replicas(findings, loc, model)
     if findings.sound((*loc, "variants")):
@@ -176,6 +178,7 @@ def check_models(
     findings: Findings, models: Sequence[ServedModel | None], slices: Sequence[SliceSpec]
 ) -> None:
     """Check that every model can be isolated as it says, and that every slice is used."""
+    check_rollouts(findings, models)
     if None not in models:
         _check_used(findings, [model for model in models if model])
     if findings.sound(("slices",)):

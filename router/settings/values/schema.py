@@ -39,6 +39,7 @@ from router.settings.values.problems import fault
 from serving.policy.batching.catalogue import POLICIES
 from serving.values.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.values.rehearsal import EXACT
+from serving.values.rollouts import STICKY
 from serving.values.slice_specs import DIVISIONS, PROCESS_COUNT_MAX
 from serving.values.specs import ISOLATE, BatchingSpec
 
@@ -392,6 +393,16 @@ class SelectionSection(Section):
     keep_s: Annotated[float, Field(ge=1, le=DAY_S, allow_inf_nan=False)] | None = None
 
 
+class RolloutSection(Section):
+    """`rollout:` of a model; the defaults are those of RolloutSpec."""
+
+    of: Text
+    steps: list[Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]] = []
+    hold_s: Annotated[float, Field(ge=1, le=604_800, allow_inf_nan=False)] | None = None
+    sticky: Annotated[str, AfterValidator(known("key", STICKY))] = STICKY[0]
+    margins: dict[str, object] = {}
+
+
 class ServedSection(NeedsSection):
     """An entry of `models:`; empty `variants` or `slices` mean all of them."""
 
@@ -407,4 +418,5 @@ class ServedSection(NeedsSection):
     tiers: dict[str, object] = {}  # of NeedsSection, each read by itself
     selection: SelectionSection | None = None
     replicas: Annotated[int | str | dict[str, object] | None, PlainValidator(_check_replicas)] = None
+    rollout: RolloutSection | None = None
     guards: dict[str, object] = {}  # by output, of GuardSection, each read by itself

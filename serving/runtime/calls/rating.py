@@ -19,6 +19,7 @@ from serving.policy.limits.rate_limits import (
 from serving.ports import Call, Reply, Serving
 from serving.runtime.calls.pending_calls import Deliver, hand_over
 from serving.runtime.calls.selecting import SelectingServing
+from serving.runtime.calls.splitting import Splits
 from serving.values.specs import TenantSpec
 from serving.values.vocabulary import RATE_LIMITED
 
@@ -26,7 +27,8 @@ S_US = 1_000_000
 
 
 class RatedServing(SelectingServing):
-    """A `SelectingServing` that holds each tenant to its rate. `rates`: its limits, which may change."""
+    """A `SelectingServing` that holds each tenant to its rate. `rates`: its limits, which may change.
+    `splits`: the shares of candidates."""
 
     def __init__(
         self,
@@ -38,6 +40,8 @@ class RatedServing(SelectingServing):
         super().__init__(behind, selected, seed)
         self.rates = RateLimits(limited, behind.now_us())
         self._limited = self.rates.by_tenant  # one object, whatever comes and goes
+        self.splits = Splits(seed)
+        self._split = self.splits.by_model  # one object as well
 
     def follow(self, tenants: Iterable[TenantSpec]) -> None:
         """Hold tenants to these limits from now on."""
@@ -45,6 +49,8 @@ class RatedServing(SelectingServing):
 
     def submit(self, call: Call, deliver: Deliver) -> int:
         """See `serving.ports.Serving.submit`."""
+        if self._split:
+            call = self.splits.route(call)
         rate = self._limited.get(call.tenant) if self._limited else None
         if rate is None:
             return super().submit(call, deliver)

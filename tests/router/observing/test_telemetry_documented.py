@@ -104,6 +104,7 @@ def everything() -> Telemetry:
             isolation={"a": (1, True)},
             sequences={"a": SEQUENCES},
             traces_dropped=1,
+            rollouts={("a", "b"): 0.5},
             auth=AuthPresent(1, True, {"missing": 1}),
             rehearsed={"s": False},
             nodes={"n": True},

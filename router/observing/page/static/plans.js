@@ -1,7 +1,7 @@
 // What is placed where, by whom, and what another plan would change.
 
-import { h, put } from "./dom.js";
-import { percent } from "./figures.js";
+import { h, meter, put } from "./dom.js";
+import { number, percent } from "./figures.js";
 import { call, read } from "./live.js";
 
 const UNDO = "Back to what penstock.yaml says";
@@ -14,7 +14,8 @@ export class Plans {
     this.now = h("div");
     this.proposal = h("div");
     this.said = h("p", { role: "status" });
-    this.box = h("div", {}, h("h2", {}, "Under way"), this.move, h("h2", {}, "In force"), this.now, h("h2", {}, "Another plan"), this.proposal,
+    this.rollouts = h("div", { "aria-live": "polite" });
+    this.box = h("div", {}, h("h2", {}, "Under way"), this.move, h("h2", {}, "In force"), this.now, h("h2", {}, "Another plan"), this.proposal, h("h2", {}, "Guarded rollouts"), this.rollouts,
       h("h2", {}, "Change it"), h("div", { class: "line" },
         h("button", { type: "button", onclick: () => this.act("POST", "v2/placement/roll-back", "Give up the move under way?") }, "Give up the move under way"),
         h("button", { type: "button", onclick: () => this.act("DELETE", "v2/placement", `${UNDO}?`) }, UNDO)),
@@ -46,7 +47,8 @@ export class Plans {
   }
 
   update() {
-    const { move, proposal } = this.live.parts;
+    const { move, proposal, rollouts } = this.live.parts;
+    put(this.rollouts, rolloutBoxes(rollouts || [], (model, verb) => this.act("POST", `v2/rollouts/${encodeURIComponent(model)}/${verb}`, `${verb} the rollout of ${model}?`)));
     const json = JSON.stringify([move, proposal, this.placement]);
     if (json === this.shown) return;
     this.shown = json;
@@ -56,6 +58,17 @@ export class Plans {
   }
 
   end() { clearInterval(this.timer); }
+}
+
+function rolloutBoxes(rollouts, act) {
+  if (!rollouts.length) return h("p", { class: "small" }, "None: a model with ", h("code", {}, "rollout: {of: MODEL}"), " takes another's place step by step.");
+  return rollouts.map((each) => h("div", { class: "panel", style: "margin-bottom:.7em" },
+    h("p", { class: each.state === "rolled back" ? "bad" : "" }, h("b", {}, `${each.candidate} gets ${number(each.share * 100)} % of the requests for ${each.model}`), ` (${each.state})`),
+    h("div", { class: "line" }, each.steps.map((step, at) => h("span", { class: each.state === "canary" && at === each.step - 1 ? "known" : "small" }, `${number(step * 100)} %`)), meter(each.share, each.state === "rolled back" ? "bad" : "known")),
+    h("p", {}, each.why),
+    each.measures.length ? h("table", { "aria-label": `Measures of ${each.candidate}` }, h("thead", {}, h("tr", {}, ["measure", "candidate", "present model", "requests", "evidence for a step", "for a rollback"].map((title) => h("th", { scope: "col" }, title)))),
+      h("tbody", {}, each.measures.map((one) => h("tr", {}, h("td", {}, one.measure), h("td", {}, percent(one.candidate, 2)), h("td", {}, percent(one.present, 2)), h("td", {}, number(one.requests)), h("td", {}, meter(one.fine, "good"), percent(one.fine, 0)), h("td", {}, meter(one.worse, "bad"), percent(one.worse, 0)))))) : null,
+    h("div", { class: "line" }, ["start", "promote", "abort"].map((verb) => h("button", { type: "button", onclick: () => act(each.model, verb) }, verb)))));
 }
 
 function moveWords(move) {

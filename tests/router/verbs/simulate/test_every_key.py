@@ -27,6 +27,7 @@ SECTIONS: Mapping[str, type[BaseModel]] = {
     "models.batching": schema.BatchingSection,
     "models.tiers": schema.NeedsSection,
     "models.selection": schema.SelectionSection,
+    "models.rollout": schema.RolloutSection,
     "models.replicas": schema.ReplicasSection,
     "models.guards": schema.GuardSection,
     "devices": schema.DeviceSection,

@@ -1,0 +1,1 @@
+"""Guarded rollouts of a running gateway: what carries them out, their routes, and their command."""

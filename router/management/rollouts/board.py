@@ -1,0 +1,232 @@
+"""Carries guarded rollouts out: looks at both models each second, and moves the share of the candidate.
+
+How a rollout ended is kept beside penstock.yaml, by the revision of the candidate's files. So a gateway that
+starts again serves as before, and a candidate with other files is rolled out again.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from math import log
+from pathlib import Path
+from typing import Final
+
+from router.observing.rollout_status import MeasureStatus, RolloutStatus
+from router.observing.telemetry import Counters, Telemetry
+from serving.policy.rollouts.course import ENDS, Course, CourseState, Totals
+from serving.ports import Serving
+from serving.profile.files.shared_files import read_regular, replace_file
+from serving.runtime.calls.splitting import Split, Splits
+from serving.values.rollouts import RolloutSpec
+from serving.values.specs import ServedModel
+
+logger = logging.getLogger("penstock.rollouts")
+
+LOOK_S: Final = 1.0
+FILE: Final = "rollouts.json"
+FILE_BYTES_MAX: Final = 1 << 20
+
+
+class RolloutError(Exception):
+    """It cannot be done; the text says why. `status`: of HTTP."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class RolloutBoard:
+    """All rollouts, by the model whose place is to be taken. `settings`: the file beside which the ends of
+    rollouts are kept."""
+
+    def __init__(self, serving: Serving, telemetry: Telemetry, splits: Splits, settings: Path) -> None:
+        self._serving = serving
+        self._telemetry = telemetry
+        self._splits = splits
+        self._file = settings.parent / ".penstock" / f"{settings.stem}.{FILE}"
+        self._courses: dict[str, tuple[ServedModel, Course]] = {}
+        self._kept = _read(self._file)
+        self._task: asyncio.Task[None] | None = None
+        self.follow()
+
+    def follow(self) -> None:
+        """Follow the served models: candidates come, change and go."""
+        wanted = {each.rollout.of: each for each in self._serving.models.values() if each.rollout is not None}
+        for of in [of for of in self._courses if of not in wanted]:
+            candidate, _ = self._courses.pop(of)
+            logger.info("%s is no candidate for the place of %s any more", candidate.name, of)
+        for of, candidate in wanted.items():
+            before = self._courses.get(of)
+            if before is None or (before[0].name, before[0].revision, before[1].spec) != (
+                candidate.name, candidate.revision, candidate.rollout
+            ):  # fmt: skip
+                self._courses[of] = candidate, self._course(candidate)
+            else:
+                self._courses[of] = candidate, before[1]
+        self._apply()
+
+    def _course(self, candidate: ServedModel) -> Course:
+        spec = candidate.rollout
+        assert isinstance(spec, RolloutSpec)  # noqa: S101  # candidates have one
+        course = Course(spec)
+        kept = self._kept.get(candidate.name)
+        if kept is not None and kept.get("revision") == candidate.revision and kept.get("of") == spec.of:
+            course.state, course.why = CourseState(kept["state"]), kept["why"]
+        return course
+
+    def start(self) -> None:
+        """Look each second from now on."""
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Look no longer."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                self.look()
+            except Exception:
+                logger.exception("a rollout could not be looked at")
+
+    def look(self) -> None:
+        """Look at all rollouts that have not ended."""
+        now_us, changed = self._serving.now_us(), False
+        for of, (candidate, course) in self._courses.items():
+            if course.state in ENDS or of not in self._serving.models:
+                continue
+            ready = self._serving.model_ready(candidate.name)
+            if course.look(now_us, ready, self._totals(of, now_us), self._totals(candidate.name, now_us)):
+                changed = True
+                self._say(of, candidate, course)
+        if changed:
+            self._keep()
+        if changed or self._wanted() != self._splits.by_model:
+            self._apply()
+
+    def act(self, model: str, act: str) -> RolloutStatus:
+        """Do what an operator asks ("start", "promote" or "abort"), and return the rollout. Raises
+        RolloutError."""
+        found = self._courses.get(model)
+        if found is None:
+            what = f"{model} has no candidate, a model with `rollout: {{of: {model}}}`"
+            known = f"{', '.join(self._courses)} has one" if self._courses else "nor has any other model"
+            raise RolloutError(404, f"{what}; {known}")
+        candidate, course = found
+        acts: dict[str, Callable[[], None]] = {
+            "start": course.restart, "promote": course.promote, "abort": course.abort,
+        }  # fmt: skip
+        if act == "promote" and not self._serving.model_ready(candidate.name):
+            raise RolloutError(409, f"{candidate.name} has no replica that is ready")
+        acts[act]()
+        self._say(model, candidate, course)
+        self._apply()
+        self._keep()
+        return self._status(model, candidate, course)
+
+    def describe(self) -> list[RolloutStatus]:
+        """Return all rollouts."""
+        return [self._status(of, *each) for of, each in self._courses.items()]
+
+    def shares(self) -> Mapping[tuple[str, str], float]:
+        """Return the share of each candidate, by model and candidate."""
+        return {(of, candidate.name): course.share for of, (candidate, course) in self._courses.items()}
+
+    def _status(self, of: str, candidate: ServedModel, course: Course) -> RolloutStatus:
+        spec, tests = course.spec, len(course.spec.margins) * max(len(course.spec.steps) - 1, 1)
+        worse, fine = log(tests / spec.alarm), -log(spec.doubt)
+        held_us = self._serving.now_us() - course.since_us if course.state is CourseState.CANARY else 0
+        return RolloutStatus(
+            model=of,
+            candidate=candidate.name,
+            state=course.state.value,
+            share=course.share,
+            step=course.step + 1,
+            steps=[*spec.steps],
+            held_s=held_us / 1e6,
+            hold_s=spec.hold_us / 1e6,
+            why=course.why,
+            measures=[
+                MeasureStatus(
+                    measure=measure,
+                    present=each.baseline.rate,
+                    candidate=each.candidate.rate,
+                    requests=each.candidate.count,
+                    worse=_share(each.worse, worse),
+                    fine=_share(each.fine, fine),
+                )
+                for measure, each in course.evidence.items()
+            ],
+        )
+
+    def _totals(self, model: str, now_us: int) -> Totals:
+        try:
+            counters: Counters = self._telemetry.counters(model, now_us)
+        except KeyError:
+            return Totals()
+        return Totals(
+            counters["offered"],
+            counters["good"],
+            counters["completed"] + sum(counters["failed"].values()),
+            sum(counters["failed"].values()),
+            tuple(counters["latency_counts"]),
+        )
+
+    def _apply(self) -> None:
+        """Let requests go where the courses say."""
+        wanted = self._wanted()
+        self._splits.by_model.clear()
+        self._splits.by_model.update(wanted)
+
+    def _wanted(self) -> dict[str, Split]:
+        """Return the splits, by model: none for a candidate that is not ready, whatever it was promised."""
+        return {
+            of: Split(candidate, course.share, course.spec.sticky)
+            for of, (candidate, course) in self._courses.items()
+            if course.share > 0 and candidate.name in self._serving.models
+            and self._serving.model_ready(candidate.name)
+        }  # fmt: skip
+
+    def _say(self, of: str, candidate: ServedModel, course: Course) -> None:
+        level = logging.WARNING if course.state is CourseState.ROLLED_BACK else logging.INFO
+        share = f"{candidate.name} gets {course.share * 100:g} % of the requests for {of}"
+        logger.log(level, "%s (%s): %s", share, course.state.value, course.why)
+
+    def _keep(self) -> None:
+        """Keep how rollouts have ended; what goes on begins anew after a restart."""
+        self._kept = {
+            candidate.name: {
+                "of": of, "revision": candidate.revision, "state": course.state.value, "why": course.why
+            }
+            for of, (candidate, course) in self._courses.items()
+            if course.state in ENDS
+        }  # fmt: skip
+        try:
+            self._file.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._file, json.dumps(self._kept, indent=1) + "\n")
+        except OSError as error:
+            logger.warning("how rollouts ended cannot be kept: %s: %s", self._file, error.strerror or error)
+
+
+def _share(evidence: float, limit: float) -> float:
+    return min(max(evidence / limit, 0.0), 1.0)
+
+
+def _read(file: Path) -> dict[str, dict[str, str]]:
+    """Return what was kept; nothing if there is none, or if it cannot be read."""
+    try:
+        found = json.loads(read_regular(file, FILE_BYTES_MAX))
+        return {
+            str(name): {key: str(each[key]) for key in ("of", "revision", "state", "why")}
+            for name, each in found.items()
+            if each["state"] in ENDS
+        }
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.warning("what was kept of rollouts cannot be read: %s: %s", file, error)
+        return {}

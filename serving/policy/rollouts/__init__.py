@@ -1,0 +1,1 @@
+"""Guarded rollouts: whether a candidate is worse than what serves, judged at any time, on the same load."""

@@ -1,0 +1,168 @@
+"""The course of a rollout: which share of the requests the candidate has, and why. It reads no clock."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import exp, log
+from typing import Final
+
+from serving.policy.rollouts.evidence import Evidence, Trials
+from serving.values.rollouts import ATTAINMENT, ERRORS, LATENCY, RolloutSpec
+
+QUANTILE: Final = 0.99
+"""A request is slow if it takes longer than this share of the present model's."""
+ODDS_MAX: Final = 1e6
+"""Of evidence, in sentences."""
+WORDS: Final = {ATTAINMENT: "answers in time", ERRORS: "does not fail", LATENCY: "is as quick"}
+
+
+class CourseState(StrEnum):
+    """Where a rollout is. The last three are ends."""
+
+    WAITING = "waiting"
+    CANARY = "canary"
+    PROMOTED = "promoted"
+    ROLLED_BACK = "rolled back"
+    ABORTED = "aborted"
+
+
+ENDS: Final = (CourseState.PROMOTED, CourseState.ROLLED_BACK, CourseState.ABORTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Growing counts of a model. `durations`: answers by bucket, () without any."""
+
+    offered: int = 0
+    good: int = 0
+    ended: int = 0
+    failed: int = 0
+    durations: tuple[int, ...] = ()
+
+
+class Course:
+    """One rollout. `evidence`: of the present step, by measure. `why`: how it came there, in a sentence."""
+
+    def __init__(self, spec: RolloutSpec) -> None:
+        self.spec = spec
+        self.state = CourseState.WAITING
+        self.step = 0
+        self.since_us = 0
+        self.why = "the candidate is not ready"
+        self.evidence: dict[str, Evidence] = {}
+        self._seen = Totals(), Totals()
+        self._slow_from = 0  # the first bucket of slow answers
+
+    @property
+    def share(self) -> float:
+        """The share of requests that the candidate gets now."""
+        if self.state is CourseState.PROMOTED:
+            return 1.0
+        return self.spec.steps[self.step] if self.state is CourseState.CANARY else 0.0
+
+    def look(self, now_us: int, ready: bool, baseline: Totals, candidate: Totals) -> bool:
+        """Take a look at both; return whether state or step has changed. `ready`: of the candidate."""
+        if self.state is CourseState.WAITING and ready:
+            self._begin(0, now_us, baseline, candidate)
+            return True
+        if self.state is not CourseState.CANARY:
+            return False
+        if not ready:
+            return self._end(CourseState.ROLLED_BACK, "the candidate has no replica that is ready")
+        self._learn(baseline, candidate)
+        if broken := self._broken():
+            return self._end(CourseState.ROLLED_BACK, worse_sentence(*broken))
+        held_us = now_us - self.since_us
+        if held_us < self.spec.hold_us:
+            self.why = f"{held_us / 1e6:.0f} s of {self.spec.hold_us / 1e6:g} s are over"
+            return False
+        if unknown := self._unknown():
+            self.why = f"held: {open_sentence(*unknown, self.spec.doubt)}"
+            return False
+        if self.step + 1 >= len(self.spec.steps) - 1:
+            why = f"no margin was broken at {self.share:.0%} of the requests"
+            return self._end(CourseState.PROMOTED, why)
+        self._begin(self.step + 1, now_us, baseline, candidate)
+        return True
+
+    def promote(self) -> None:
+        """Give the candidate all requests, as an operator says so."""
+        self._end(CourseState.PROMOTED, "an operator promoted it")
+
+    def abort(self) -> None:
+        """Give the candidate no request any more, as an operator says so."""
+        self._end(CourseState.ABORTED, "an operator aborted it")
+
+    def restart(self) -> None:
+        """Begin from the first step."""
+        self.state, self.step, self.why, self.evidence = CourseState.WAITING, 0, "it begins again", {}
+
+    def _begin(self, step: int, now_us: int, baseline: Totals, candidate: Totals) -> None:
+        self.state, self.step, self.since_us = CourseState.CANARY, step, now_us
+        self.why = f"0 s of {self.spec.hold_us / 1e6:g} s are over"
+        self.evidence = {measure: Evidence(margin) for measure, margin in self.spec.margins.items()}
+        self._seen = baseline, candidate
+        self._slow_from = slow_from(baseline.durations)
+
+    def _end(self, state: CourseState, why: str) -> bool:
+        self.state, self.why = state, why
+        return True
+
+    def _learn(self, baseline: Totals, candidate: Totals) -> None:
+        before, at_first = self._seen
+        old, new = self._trials(before, baseline), self._trials(at_first, candidate)
+        self._seen = baseline, candidate
+        for measure, evidence in self.evidence.items():
+            evidence.add(old[measure], new[measure])
+
+    def _trials(self, before: Totals, now: Totals) -> dict[str, Trials]:
+        was = before.durations or (0,) * len(now.durations)
+        durations = [count - old for count, old in zip(now.durations, was, strict=True)]
+        ended, failed = now.ended - before.ended, now.failed - before.failed
+        return {
+            ATTAINMENT: Trials(now.good - before.good, now.offered - before.offered),
+            ERRORS: Trials(ended - failed, ended),
+            LATENCY: Trials(sum(durations[: self._slow_from]), sum(durations)),
+        }
+
+    def _broken(self) -> tuple[str, Evidence] | None:
+        """Return the measure whose margin is broken, None for none. All margins and steps share the alarm."""
+        tests = len(self.spec.margins) * max(len(self.spec.steps) - 1, 1)
+        limit = log(tests / self.spec.alarm)
+        broken = [each for each in self.evidence.items() if each[1].worse >= limit]
+        return max(broken, key=lambda each: each[1].worse, default=None)
+
+    def _unknown(self) -> tuple[str, Evidence] | None:
+        """Return the measure of which it is known least whether its margin holds; None where all do."""
+        limit = -log(self.spec.doubt)
+        still = [each for each in self.evidence.items() if each[1].fine < limit]
+        return min(still, key=lambda each: each[1].fine, default=None)
+
+
+def slow_from(durations: tuple[int, ...]) -> int:
+    """Return the first bucket that is slow: all before it have QUANTILE of the answers."""
+    total, below = sum(durations), 0
+    for place, count in enumerate(durations):
+        below += count
+        if total and below >= QUANTILE * total:
+            return place + 1
+    return len(durations)
+
+
+def worse_sentence(measure: str, found: Evidence) -> str:
+    """Return why a candidate is worse."""
+    odds = exp(min(found.worse, log(ODDS_MAX)))
+    return f"{rates_sentence(measure, found)}; the odds against chance are {odds:,.0f} to 1"
+
+
+def open_sentence(measure: str, found: Evidence, doubt: float) -> str:
+    """Return what is not known yet."""
+    share = min(max(found.fine, 0.0) / -log(doubt), 1.0)
+    return f"{rates_sentence(measure, found)}; {share:.0%} of the evidence that it is not worse is there"
+
+
+def rates_sentence(measure: str, found: Evidence) -> str:
+    """Return the rates of both."""
+    return (
+        f"it {WORDS[measure]} for {found.candidate.rate:.2%} of {found.candidate.count:,} requests, "
+        f"the present model for {found.baseline.rate:.2%} of {found.baseline.count:,} at the same time"
+    )

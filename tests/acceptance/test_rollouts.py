@@ -1,0 +1,161 @@
+"""Guarded rollouts of a running gateway: under load a slow candidate is rolled back, a good one promoted."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.acceptance.gateway import ROOT, GatewayProcess, await_true
+
+pytestmark = pytest.mark.slow
+
+SLO_MS = 300
+MODEL = f"""\
+name: NAME
+inputs: [{{name: x, datatype: FP32, shape: [-1, 1]}}]
+outputs: [{{name: y, datatype: FP32, shape: [-1, 1]}}]
+batch_max: 4
+slo_ms: {SLO_MS}
+default_variant: default
+variants: [{{name: default}}]
+"""
+CODE = """\
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+class Model:
+    def predict(self, inputs, parameters):
+        if Path(SLOW).exists():
+            time.sleep(1.0)
+        return {"y": inputs["x"] + NUMBER}
+
+    def sample(self, rows, size):
+        return {"x": np.zeros((rows, 1), np.float32)}
+"""
+SETTINGS = """\
+slices: [{name: a}, {name: b}]
+models:
+  - {path: m-1, slices: [a], cache: false}
+  - path: m-2
+    slices: [b]
+    cache: false
+    rollout:
+      {of: m-1, steps: [50], hold_s: 2, sticky: request,
+       margins: {attainment: 0.3, errors: 0.3, latency: false}}
+"""
+BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1], "data": [0]}]}).encode()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with two models; the second sleeps while the file `slow` is there."""
+    for number in (1, 2):
+        folder = tmp_path / f"m-{number}"
+        folder.mkdir()
+        (folder / "model.yaml").write_text(MODEL.replace("NAME", folder.name))
+        slow = repr(str(tmp_path / ("slow" if number == 2 else "never")))
+        (folder / "model.py").write_text(CODE.replace("SLOW", slow).replace("NUMBER", str(number)))
+    (tmp_path / "penstock.yaml").write_text(SETTINGS)
+    return tmp_path
+
+
+@pytest.fixture
+def gateway(home: Path) -> Iterator[GatewayProcess]:
+    started = GatewayProcess.start(home / "penstock.yaml", home / "log")
+    yield started
+    started.kill()
+    started.process.wait()
+
+
+@contextmanager
+def asked(gateway: GatewayProcess) -> Iterator[list[tuple[str, int, bytes]]]:
+    """Twelve clients ask m-1 all the time, each request by a name of its own; what they got."""
+    answers: list[tuple[str, int, bytes]] = []
+    over = threading.Event()
+
+    def ask(client: int) -> None:
+        number = 0
+        while not over.is_set():
+            number += 1
+            name = f"{client}-{number}"
+            status, body = gateway.post("/v2/models/m-1/infer", BODY, {"x-request-id": name})
+            answers.append((name, status, body))
+            time.sleep(0.02)
+
+    clients = [threading.Thread(target=ask, args=(each,)) for each in range(12)]
+    for each in clients:
+        each.start()
+    try:
+        yield answers
+    finally:
+        over.set()
+        for each in clients:
+            each.join()
+
+
+def state(gateway: GatewayProcess) -> tuple[str, float]:
+    (found,) = json.loads(gateway.get("/v2/rollouts")[1])["rollouts"]
+    return found["state"], found["share"]
+
+
+def penstock(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "router.cli", "rollout", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_a_good_candidate_is_promoted_by_itself_and_an_operator_takes_it_back(
+    gateway: GatewayProcess,
+) -> None:
+    with asked(gateway) as answers:
+        await_true(lambda: state(gateway) == ("promoted", 1.0), gateway)
+    assert {status for _, status, _ in answers} == {200}
+    given = [json.loads(body) for _, _, body in answers]
+    assert {each["outputs"][0]["data"][0] for each in given} == {1, 2}
+    assert {each["model_name"] for each in given} == {"m-1"}  # clients see the model that they asked for
+    shown = penstock("status", "--url", f"http://{gateway.rest}")
+    assert shown.stdout.startswith("m-2 gets 100 % of the requests for m-1 (promoted)"), shown
+    assert 'penstock_rollout_share{model="m-1",candidate="m-2"} 1' in gateway.read_metrics()
+    shown = penstock("abort", "m-1", "--url", f"http://{gateway.admin}")
+    assert (shown.returncode, shown.stderr) == (0, "")
+    assert state(gateway) == ("aborted", 0.0)
+    answer = json.loads(gateway.post("/v2/models/m-1/infer", BODY)[1])
+    assert answer["outputs"][0]["data"] == [1.0]
+    shown = penstock("promote", "none", "--url", f"http://{gateway.admin}")
+    assert shown.returncode == 1
+    assert "none has no candidate" in shown.stderr
+
+
+def test_a_slow_candidate_is_rolled_back_and_breaks_no_promise_beyond_its_share(
+    gateway: GatewayProcess, home: Path
+) -> None:
+    await_true(lambda: state(gateway)[0] == "canary", gateway)
+    (home / "slow").touch()
+    with asked(gateway) as answers:
+        await_true(lambda: state(gateway)[0] == "rolled back", gateway)
+        before = len(answers)
+        await_true(lambda: len(answers) > before + 200, gateway)
+    bad = [name for name, status, _ in answers[before + 50 :] if status != 200]
+    assert bad == []  # those under way as it was rolled back have ended
+    assert "it answers in time for" in json.loads(gateway.get("/v2/rollouts")[1])["rollouts"][0]["why"]
+    events = json.loads(gateway.get("/v2/events?limit=500")[1])["events"]
+    assert [each["level"] for each in events if "rolled back" in each["text"]] == ["warning"]
+
+
+def test_an_edit_of_the_file_begins_changes_and_ends_a_rollout(gateway: GatewayProcess, home: Path) -> None:
+    await_true(lambda: state(gateway)[0] == "canary", gateway)
+    file = home / "penstock.yaml"
+    file.write_text(SETTINGS.replace("steps: [50]", "steps: [20]"))
+    await_true(lambda: state(gateway) == ("canary", 0.2), gateway)
+    file.write_text(SETTINGS[: SETTINGS.index("  - path: m-2")])
+    await_true(lambda: json.loads(gateway.get("/v2/rollouts")[1])["rollouts"] == [], gateway)
+    answer = json.loads(gateway.post("/v2/models/m-1/infer", BODY)[1])
+    assert answer["outputs"][0]["data"] == [1.0]

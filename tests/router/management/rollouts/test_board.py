@@ -1,0 +1,151 @@
+"""The board: shares follow the courses, ends outlive a restart, and operators have the last word."""
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from router.management.rollouts.board import RolloutBoard, RolloutError
+from router.observing.telemetry import Telemetry
+from serving.ports import Serving
+from serving.runtime.calls.splitting import Splits
+from serving.values.rollouts import ATTAINMENT, RolloutSpec
+from serving.values.vocabulary import COMPLETED, MODEL_ERROR
+from tests.builders import model_spec, served
+from tests.router.happenings import end, request
+
+S = 1_000_000
+SPEC = RolloutSpec("m", (0.5, 1.0), 3 * S, margins={ATTAINMENT: 0.05})
+
+
+class House:
+    """A board over two models, and a clock of whole seconds."""
+
+    def __init__(self, folder: Path, revision: str = "one", spec: RolloutSpec = SPEC) -> None:
+        self.candidate = replace(served(model_spec("m-2")), rollout=spec, revision=revision)
+        self.models: dict[str, Any] = {"m": served(model_spec("m")), "m-2": self.candidate}
+        self.now_s, self.ready = 0, {"m": True, "m-2": True}
+        self.telemetry = Telemetry(self.models.values())
+        self.splits = Splits(1)
+        serving = SimpleNamespace(
+            models=self.models, now_us=lambda: self.now_s * S, model_ready=lambda name: self.ready[name]
+        )
+        self.board = RolloutBoard(
+            cast(Serving, serving), self.telemetry, self.splits, folder / "penstock.yaml"
+        )
+
+    def seconds(self, count: int, failing: int = 0) -> None:
+        """So many seconds, each with 50 requests of both models; of the candidate some fail."""
+        for _ in range(count):
+            self.now_s += 1
+            for number in range(50):
+                end(self.telemetry, request("m"))
+                end(self.telemetry, request("m-2"), MODEL_ERROR if number < failing else COMPLETED)
+            self.board.look()
+
+    @property
+    def share(self) -> float:
+        split = self.splits.by_model.get("m")
+        return split.share if split else 0.0
+
+    @property
+    def state(self) -> str:
+        return self.board.describe()[0]["state"]
+
+
+def test_a_good_candidate_gets_its_steps_and_then_all(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    house = House(tmp_path)
+    assert house.share == 0
+    house.seconds(1)
+    assert (house.share, house.state) == (0.5, "canary")
+    house.seconds(20)
+    assert (house.share, house.state) == (1.0, "promoted")
+    assert [each.getMessage().partition(":")[0] for each in caplog.records] == [
+        "m-2 gets 50 % of the requests for m (canary)", "m-2 gets 100 % of the requests for m (promoted)"
+    ]  # fmt: skip
+
+
+def test_a_failing_one_gets_nothing_any_more_and_a_restart_knows(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.seconds(3, failing=30)
+    assert (house.share, house.state) == (0.0, "rolled back")
+    again = House(tmp_path)
+    again.seconds(3)
+    assert (again.share, again.state) == (0.0, "rolled back")
+    assert again.board.describe()[0]["why"] == house.board.describe()[0]["why"]
+    other = House(tmp_path, revision="two")
+    other.seconds(1)
+    assert other.state == "canary"
+
+
+def test_what_was_promoted_is_so_after_a_restart_once_it_is_ready(tmp_path: Path) -> None:
+    House(tmp_path).board.act("m", "promote")
+    again = House(tmp_path)
+    again.ready["m-2"] = False
+    again.board.follow()
+    assert (again.share, again.state) == (0.0, "promoted")
+    again.ready["m-2"] = True
+    again.seconds(1)
+    assert again.share == 1.0
+
+
+def test_operators_abort_start_again_and_promote(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.seconds(1)
+    assert house.board.act("m", "abort")["state"] == "aborted"
+    assert house.share == 0
+    house.board.act("m", "start")
+    house.seconds(1)
+    assert house.share == 0.5
+    assert house.board.act("m", "promote")["share"] == 1.0
+    assert house.share == 1.0
+
+
+def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    with pytest.raises(RolloutError, match=r"nobody has no candidate.*; m has one"):
+        house.board.act("nobody", "start")
+    house.ready["m-2"] = False
+    with pytest.raises(RolloutError, match="m-2 has no replica that is ready"):
+        house.board.act("m", "promote")
+
+
+def test_candidates_come_change_and_go(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.seconds(2)
+    house.models["m-2"] = replace(house.candidate, slo_us=1)  # the same files and rollout: it goes on
+    house.board.follow()
+    assert house.share == 0.5
+    house.models["m-2"] = replace(house.candidate, rollout=replace(SPEC, steps=(0.1, 1.0)))
+    house.board.follow()
+    assert house.state == "waiting"
+    del house.models["m-2"]
+    house.board.follow()
+    assert (house.board.describe(), house.share) == ([], 0.0)
+
+
+def test_a_lost_present_model_is_not_looked_at(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.seconds(1)
+    del house.models["m"]
+    house.seconds(1)
+    assert house.state == "canary"
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"m-2": {}}', '{"m-2": {"state": "nonsense"}}'])
+def test_a_damaged_file_is_passed_over(tmp_path: Path, text: str) -> None:
+    file = tmp_path / ".penstock" / "penstock.rollouts.json"
+    file.parent.mkdir()
+    file.write_text(text)
+    house = House(tmp_path)
+    house.seconds(1)
+    assert house.state == "canary"
+    house.board.act("m", "abort")
+    assert json.loads(file.read_text())["m-2"]["state"] == "aborted"

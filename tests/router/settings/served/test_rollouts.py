@@ -1,0 +1,78 @@
+"""`rollout:` of a model: what it becomes, and the one sentence for each way to get it wrong."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from router.settings import load_settings
+from serving.values.rollouts import ATTAINMENT, ERRORS, LATENCY, MARGINS, RolloutSpec
+from tests.router.settings.samples import gateway_faults, write_gateway
+
+PRESENT = "models:\n  - {path: models/digits, default_variant: linear}\n"
+
+
+@pytest.fixture
+def candidate(home: Path) -> Path:
+    """`home` with two more models like digits."""
+    for name in ("digits-2", "digits-3"):
+        shutil.copytree(home / "models" / "digits", home / "models" / name)
+        file = home / "models" / name / "model.yaml"
+        file.write_text(file.read_text().replace("name: digits\n", f"name: {name}\n", 1))
+    return home
+
+
+def entry(rollout: str, path: str = "models/digits-2") -> str:
+    return f"{PRESENT}  - {{path: {path}, default_variant: linear, rollout: {rollout}}}\n"
+
+
+def rollout(home: Path, text: str) -> RolloutSpec | None:
+    return load_settings(write_gateway(home, entry(text))).models[1].rollout
+
+
+def test_everything_but_the_model_has_a_default(candidate: Path) -> None:
+    assert rollout(candidate, "{of: digits}") == RolloutSpec("digits")
+    assert load_settings(write_gateway(candidate, PRESENT)).models[0].rollout is None
+
+
+def test_what_is_stated_counts_and_the_last_step_is_all(candidate: Path) -> None:
+    text = "{of: digits, steps: [1, 50], hold_s: 5, sticky: request, margins: {latency: false, errors: 0.1}}"
+    found = rollout(candidate, text)
+    assert found == RolloutSpec(
+        "digits", (0.01, 0.5, 1.0), 5_000_000, "request", {ATTAINMENT: MARGINS[ATTAINMENT], ERRORS: 0.1}
+    )
+    assert LATENCY not in found.margins
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{of: digit}", "models[1].rollout.of: no other model"),
+        ("{of: digits-2}", "models[1].rollout.of: no other model"),
+        ("{of: digits, steps: [50, 5]}", "models[1].rollout.steps: not in ascending order"),
+        ("{of: digits, steps: [0]}", "models[1].rollout.steps[0]: "),
+        ("{of: digits, sticky: user}", "models[1].rollout.sticky: "),
+        ("{of: digits, margins: {speed: 1}}", "models[1].rollout.margins.speed: unknown margin"),
+        ("{of: digits, margins: {errors: 2}}", "models[1].rollout.margins.errors: not a share"),
+        ("{of: digits, margins: {errors: false, latency: false, attainment: false}}", "no margin is left"),
+        ("{steps: [5]}", "models[1].rollout.of: this key is required"),
+    ],
+)
+def test_a_mistake_is_named(candidate: Path, text: str, said: str) -> None:
+    faults = gateway_faults(candidate, entry(text))
+    assert [each for each in faults if said in each], faults
+
+
+def test_another_signature_cannot_take_the_place(home: Path) -> None:
+    (fault,) = gateway_faults(
+        home, f"{PRESENT}  - {{path: models/minilm, slo_ms: 9, rollout: {{of: digits}}}}\n"
+    )
+    assert "minilm cannot take the place of digits: its inputs are others" in fault
+
+
+def test_a_model_has_one_candidate_and_candidates_have_none(candidate: Path) -> None:
+    more = "  - {path: models/digits-3, default_variant: linear, rollout: {of: %s}}\n"
+    (fault,) = gateway_faults(candidate, entry("{of: digits}") + more % "digits")
+    assert "digits has a candidate already: digits-2" in fault
+    (fault,) = gateway_faults(candidate, entry("{of: digits}") + more % "digits-2")
+    assert "digits-3 cannot take the place of digits-2: digits-2 is a candidate itself" in fault
