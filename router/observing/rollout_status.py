@@ -16,8 +16,9 @@ class MeasureStatus(TypedDict):
 
 
 class RolloutStatus(TypedDict):
-    """A rollout. `state`: "waiting", "canary", "promoted", "rolled back" or "aborted". `share`: of the
-    requests (0..1) that the candidate gets; `step` of `steps`, from 1. `why`: in a sentence."""
+    """A rollout. `state`: "waiting", "shadow", "canary", "promoted", "rolled back" or "aborted". `share`: of
+    the requests (0..1) that the candidate gets; `step` of `steps`, from 1, 0 for that of copies. `why`: in a
+    sentence."""
 
     model: str
     candidate: str

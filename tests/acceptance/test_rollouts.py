@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.gateway import ROOT, GatewayProcess, await_true
+from tests.acceptance.gateway import ROOT, GatewayProcess, await_true, serving
 
 pytestmark = pytest.mark.slow
 
@@ -148,6 +148,18 @@ def test_a_slow_candidate_is_rolled_back_and_breaks_no_promise_beyond_its_share(
     assert "it answers in time for" in json.loads(gateway.get("/v2/rollouts")[1])["rollouts"][0]["why"]
     events = json.loads(gateway.get("/v2/events?limit=500")[1])["events"]
     assert [each["level"] for each in events if "rolled back" in each["text"]] == ["warning"]
+
+
+def test_a_candidate_that_answers_otherwise_is_found_by_copies_and_serves_nobody(home: Path) -> None:
+    (home / "penstock.yaml").write_text(SETTINGS.replace("hold_s: 2", "hold_s: 2, shadow: 100"))
+    with serving(home / "penstock.yaml") as gateway:
+        await_true(lambda: state(gateway) == ("shadow", 0.0), gateway)
+        with asked(gateway) as answers:
+            await_true(lambda: state(gateway)[0] == "rolled back", gateway)
+        given = [json.loads(body)["outputs"][0]["data"] for _, _, body in answers]
+        assert given == [[1.0]] * len(given)
+        why = json.loads(gateway.get("/v2/rollouts")[1])["rollouts"][0]["why"]
+        assert why.startswith("it agrees on 0.00% of ")
 
 
 def test_an_edit_of_the_file_begins_changes_and_ends_a_rollout(gateway: GatewayProcess, home: Path) -> None:

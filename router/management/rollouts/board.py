@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import log
 from pathlib import Path
 from typing import Final
@@ -15,9 +16,10 @@ from typing import Final
 from router.observing.rollout_status import MeasureStatus, RolloutStatus
 from router.observing.telemetry import Counters, Telemetry
 from serving.policy.rollouts.course import ENDS, Course, CourseState, Totals
+from serving.policy.rollouts.evidence import Trials
 from serving.ports import Serving
 from serving.profile.files.shared_files import read_regular, replace_file
-from serving.runtime.calls.splitting import Split, Splits
+from serving.runtime.calls.splitting import Shadow, Split, Splits
 from serving.values.rollouts import RolloutSpec
 from serving.values.specs import ServedModel
 
@@ -100,7 +102,9 @@ class RolloutBoard:
             if course.state in ENDS or of not in self._serving.models:
                 continue
             ready = self._serving.model_ready(candidate.name)
-            if course.look(now_us, ready, self._totals(of, now_us), self._totals(candidate.name, now_us)):
+            present, own = self._totals(of, now_us), self._totals(candidate.name, now_us)
+            own = replace(own, agreed=self._splits.compared.get(of, Trials()))
+            if course.look(now_us, ready, present, own):
                 changed = True
                 self._say(of, candidate, course)
         if changed:
@@ -137,9 +141,10 @@ class RolloutBoard:
         return {(of, candidate.name): course.share for of, (candidate, course) in self._courses.items()}
 
     def _status(self, of: str, candidate: ServedModel, course: Course) -> RolloutStatus:
-        spec, tests = course.spec, len(course.spec.margins) * max(len(course.spec.steps) - 1, 1)
-        worse, fine = log(tests / spec.alarm), -log(spec.doubt)
-        held_us = self._serving.now_us() - course.since_us if course.state is CourseState.CANARY else 0
+        spec = course.spec
+        worse, fine = log(spec.tests / spec.alarm), -log(spec.doubt)
+        goes_on = course.state in (CourseState.SHADOW, CourseState.CANARY)
+        held_us = self._serving.now_us() - course.since_us if goes_on else 0
         return RolloutStatus(
             model=of,
             candidate=candidate.name,
@@ -153,7 +158,7 @@ class RolloutBoard:
             measures=[
                 MeasureStatus(
                     measure=measure,
-                    present=each.baseline.rate,
+                    present=each.baseline.rate if each.known is None else each.known,
                     candidate=each.candidate.rate,
                     requests=each.candidate.count,
                     worse=_share(each.worse, worse),
@@ -181,6 +186,10 @@ class RolloutBoard:
         wanted = self._wanted()
         self._splits.by_model.clear()
         self._splits.by_model.update(wanted)
+        self._splits.shadows.clear()
+        for of, (candidate, course) in self._courses.items():
+            if course.state is CourseState.SHADOW:
+                self._splits.shadows[of] = Shadow(candidate, course.spec.shadow)
 
     def _wanted(self) -> dict[str, Split]:
         """Return the splits, by model: none for a candidate that is not ready, whatever it was promised."""

@@ -156,6 +156,7 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "hold_s": "Seconds that a step is held, at least.",
         "sticky": "What keeps a caller with one model: its tenant, the request's name, or none.",
         "margins": "How much worse each measure may be; false leaves one out.",
+        "shadow": "Percentage of requests that it computes a copy of first; none without it.",
     },
     "BatchingSection": {
         "policy": "The batching policy; it decides when a batch starts and what goes into it.",

@@ -7,7 +7,7 @@ from typing import Final
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of, unknown_name
 from router.settings.values.schema import RolloutSection
-from serving.values.rollouts import MARGINS, RolloutSpec
+from serving.values.rollouts import AGREEMENT, AGREEMENT_MARGIN, MARGINS, RolloutSpec
 from serving.values.specs import ServedModel
 
 PERCENT: Final = 100.0
@@ -27,15 +27,19 @@ def read_rollout(findings: Findings, loc: Loc, section: RolloutSection | None) -
         steps if steps[-1] == 1.0 else (*steps, 1.0),
         defaults.hold_us if section.hold_s is None else round(section.hold_s * 1_000_000),
         section.sticky,
-        _margins(findings, (*loc, "margins"), section.margins),
+        _margins(findings, (*loc, "margins"), section),
+        shadow=0.0 if section.shadow is None else section.shadow / PERCENT,
     )
 
 
-def _margins(findings: Findings, loc: Loc, stated: Mapping[str, object]) -> Mapping[str, float]:
-    found = dict(MARGINS)
-    for name, margin in stated.items():
-        if name not in MARGINS:
-            findings.add((*loc, name), unknown_name("unknown margin", name, MARGINS), at_key=True)
+def _margins(findings: Findings, loc: Loc, section: RolloutSection) -> Mapping[str, float]:
+    found = {**MARGINS, **({AGREEMENT: AGREEMENT_MARGIN} if section.shadow is not None else {})}
+    for name, margin in section.margins.items():
+        if name == AGREEMENT and section.shadow is None:
+            message = "only copies can agree; expected `shadow: 10`, say, beside it"
+            findings.add((*loc, name), message, at_key=True)
+        elif name not in found and name not in MARGINS:
+            findings.add((*loc, name), unknown_name("unknown margin", name, found), at_key=True)
         elif margin is False:
             del found[name]
         elif isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < 1:
@@ -43,7 +47,7 @@ def _margins(findings: Findings, loc: Loc, stated: Mapping[str, object]) -> Mapp
             findings.add((*loc, name), fault("not a share", margin, expected))
         else:
             found[name] = float(margin)
-    if not found:
+    if not found.keys() - {AGREEMENT}:
         findings.add(loc, f"no margin is left; expected one of {one_of(MARGINS)}")
     return found
 

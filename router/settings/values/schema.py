@@ -401,6 +401,7 @@ class RolloutSection(Section):
     hold_s: Annotated[float, Field(ge=1, le=604_800, allow_inf_nan=False)] | None = None
     sticky: Annotated[str, AfterValidator(known("key", STICKY))] = STICKY[0]
     margins: dict[str, object] = {}
+    shadow: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] | None = None
 
 
 class ServedSection(NeedsSection):

@@ -5,20 +5,26 @@ from enum import StrEnum
 from math import exp, log
 from typing import Final
 
-from serving.policy.rollouts.evidence import Evidence, Trials
-from serving.values.rollouts import ATTAINMENT, ERRORS, LATENCY, RolloutSpec
+from serving.policy.rollouts.evidence import NONE, Evidence, Trials
+from serving.values.rollouts import AGREEMENT, ATTAINMENT, ERRORS, LATENCY, SHADOWED, RolloutSpec
 
 QUANTILE: Final = 0.99
 """A request is slow if it takes longer than this share of the present model's."""
 ODDS_MAX: Final = 1e6
 """Of evidence, in sentences."""
-WORDS: Final = {ATTAINMENT: "answers in time", ERRORS: "does not fail", LATENCY: "is as quick"}
+WORDS: Final = {
+    ATTAINMENT: "answers in time",
+    ERRORS: "does not fail",
+    LATENCY: "is as quick",
+    AGREEMENT: "agrees",
+}
 
 
 class CourseState(StrEnum):
     """Where a rollout is. The last three are ends."""
 
     WAITING = "waiting"
+    SHADOW = "shadow"
     CANARY = "canary"
     PROMOTED = "promoted"
     ROLLED_BACK = "rolled back"
@@ -30,13 +36,15 @@ ENDS: Final = (CourseState.PROMOTED, CourseState.ROLLED_BACK, CourseState.ABORTE
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Growing counts of a model. `durations`: answers by bucket, () without any."""
+    """Growing counts of a model. `durations`: answers by bucket, () without any. `agreed`: of a candidate's
+    copies."""
 
     offered: int = 0
     good: int = 0
     ended: int = 0
     failed: int = 0
     durations: tuple[int, ...] = ()
+    agreed: Trials = NONE
 
 
 class Course:
@@ -62,9 +70,9 @@ class Course:
     def look(self, now_us: int, ready: bool, baseline: Totals, candidate: Totals) -> bool:
         """Take a look at both; return whether state or step has changed. `ready`: of the candidate."""
         if self.state is CourseState.WAITING and ready:
-            self._begin(0, now_us, baseline, candidate)
+            self._begin(-1 if self.spec.shadow else 0, now_us, baseline, candidate)
             return True
-        if self.state is not CourseState.CANARY:
+        if self.state not in (CourseState.SHADOW, CourseState.CANARY):
             return False
         if not ready:
             return self._end(CourseState.ROLLED_BACK, "the candidate has no replica that is ready")
@@ -78,7 +86,7 @@ class Course:
         if unknown := self._unknown():
             self.why = f"held: {open_sentence(*unknown, self.spec.doubt)}"
             return False
-        if self.step + 1 >= len(self.spec.steps) - 1:
+        if self.state is CourseState.CANARY and self.step + 1 >= len(self.spec.steps) - 1:
             why = f"no margin was broken at {self.share:.0%} of the requests"
             return self._end(CourseState.PROMOTED, why)
         self._begin(self.step + 1, now_us, baseline, candidate)
@@ -97,9 +105,15 @@ class Course:
         self.state, self.step, self.why, self.evidence = CourseState.WAITING, 0, "it begins again", {}
 
     def _begin(self, step: int, now_us: int, baseline: Totals, candidate: Totals) -> None:
-        self.state, self.step, self.since_us = CourseState.CANARY, step, now_us
+        """Begin a step; -1: that of copies."""
+        self.state = CourseState.CANARY if step >= 0 else CourseState.SHADOW
+        self.step, self.since_us = step, now_us
         self.why = f"0 s of {self.spec.hold_us / 1e6:g} s are over"
-        self.evidence = {measure: Evidence(margin) for measure, margin in self.spec.margins.items()}
+        self.evidence = {
+            measure: Evidence(margin, 1.0 if measure == AGREEMENT else None)
+            for measure, margin in self.spec.margins.items()
+            if (measure in SHADOWED if step < 0 else measure != AGREEMENT)
+        }
         self._seen = baseline, candidate
         self._slow_from = slow_from(baseline.durations)
 
@@ -122,12 +136,12 @@ class Course:
             ATTAINMENT: Trials(now.good - before.good, now.offered - before.offered),
             ERRORS: Trials(ended - failed, ended),
             LATENCY: Trials(sum(durations[: self._slow_from]), sum(durations)),
+            AGREEMENT: now.agreed - before.agreed,
         }
 
     def _broken(self) -> tuple[str, Evidence] | None:
         """Return the measure whose margin is broken, None for none. All margins and steps share the alarm."""
-        tests = len(self.spec.margins) * max(len(self.spec.steps) - 1, 1)
-        limit = log(tests / self.spec.alarm)
+        limit = log(self.spec.tests / self.spec.alarm)
         broken = [each for each in self.evidence.items() if each[1].worse >= limit]
         return max(broken, key=lambda each: each[1].worse, default=None)
 
@@ -162,6 +176,8 @@ def open_sentence(measure: str, found: Evidence, doubt: float) -> str:
 
 def rates_sentence(measure: str, found: Evidence) -> str:
     """Return the rates of both."""
+    if found.known is not None:
+        return f"it {WORDS[measure]} on {found.candidate.rate:.2%} of {found.candidate.count:,} copies"
     return (
         f"it {WORDS[measure]} for {found.candidate.rate:.2%} of {found.candidate.count:,} requests, "
         f"the present model for {found.baseline.rate:.2%} of {found.baseline.count:,} at the same time"

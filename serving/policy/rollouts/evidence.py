@@ -49,24 +49,34 @@ class Trials:
         return Trials(self.good - other.good, self.count - other.count)
 
 
+NONE: Final = Trials()
+
+
 class Evidence:
     """Of a baseline and a candidate at the same time. `worse`: the log of the evidence against "the rate of
-    the candidate is at least the baseline's less `margin`". `fine`: against "it is at most that"."""
+    the candidate is at least the baseline's less `margin`". `fine`: against "it is at most that".
+    `known`: the baseline's rate, where no trials tell it."""
 
-    def __init__(self, margin: float) -> None:
+    def __init__(self, margin: float, known: float | None = None) -> None:
         self.margin = margin
+        self.known = known
         self.baseline = self.candidate = Trials()
         self.worse = self.fine = 0.0
 
     def add(self, baseline: Trials, candidate: Trials) -> None:
         """Add a block: what has come since the last."""
-        old, new = self.baseline.estimate, self.candidate.estimate
+        old = self.baseline.estimate if self.known is None else self.known
+        new = self.candidate.estimate
         self.baseline += baseline
         self.candidate += candidate
         if not candidate.count:
             return
         limit = old - self.margin
-        gain = _gain((baseline, candidate), (old, new), self.margin) if new != limit else 0.0
+        gain = 0.0
+        if self.known is not None:
+            gain = _log_ratio(candidate, new, limit)
+        elif new != limit:
+            gain = _gain((baseline, candidate), (old, new), self.margin)
         if new < limit:
             self.worse += gain
         else:

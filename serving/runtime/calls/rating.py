@@ -41,7 +41,8 @@ class RatedServing(SelectingServing):
         self.rates = RateLimits(limited, behind.now_us())
         self._limited = self.rates.by_tenant  # one object, whatever comes and goes
         self.splits = Splits(seed)
-        self._split = self.splits.by_model  # one object as well
+        self._split = self.splits.by_model  # one object as well, and so is the next
+        self._shadow = self.splits.shadows
 
     def follow(self, tenants: Iterable[TenantSpec]) -> None:
         """Hold tenants to these limits from now on."""
@@ -51,6 +52,8 @@ class RatedServing(SelectingServing):
         """See `serving.ports.Serving.submit`."""
         if self._split:
             call = self.splits.route(call)
+        if self._shadow:
+            deliver = self.splits.beside(call, deliver, self._behind.submit)
         rate = self._limited.get(call.tenant) if self._limited else None
         if rate is None:
             return super().submit(call, deliver)

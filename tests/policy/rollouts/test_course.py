@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from serving.policy.rollouts.course import Course, CourseState, Totals, slow_from
-from serving.values.rollouts import ATTAINMENT, ERRORS, LATENCY, RolloutSpec
+from serving.policy.rollouts.evidence import Trials
+from serving.values.rollouts import AGREEMENT, ATTAINMENT, ERRORS, LATENCY, RolloutSpec
 
 S = 1_000_000
 SPEC = RolloutSpec("m", (0.1, 0.5, 1.0), 5 * S, margins={ATTAINMENT: 0.02, ERRORS: 0.02, LATENCY: 0.05})
@@ -20,19 +21,31 @@ class Pair:
         self.present, self.candidate, self.at_s = Totals(), Totals(), 0
 
     def second(
-        self, good: int = 100, failed: int = 0, durations: tuple[int, ...] = QUICK, ready: bool = True
+        self,
+        good: int = 100,
+        failed: int = 0,
+        durations: tuple[int, ...] = QUICK,
+        ready: bool = True,
+        agreed: int = 100,
     ) -> bool:
         """One second: 100 requests of each; those of the candidate as it is said."""
         self.at_s += 1
         self.present = more(self.present, 100, 0, QUICK)
-        self.candidate = more(self.candidate, good, failed, durations)
+        self.candidate = more(self.candidate, good, failed, durations, agreed)
         return self.course.look(self.at_s * S, ready, self.present, self.candidate)
 
 
-def more(totals: Totals, good: int, failed: int, durations: tuple[int, ...]) -> Totals:
+def more(totals: Totals, good: int, failed: int, durations: tuple[int, ...], agreed: int = 0) -> Totals:
     was = totals.durations or (0,) * len(durations)
     added = tuple(old + new for old, new in zip(was, durations, strict=True))
-    return Totals(totals.offered + 100, totals.good + good, totals.ended + 100, totals.failed + failed, added)
+    return Totals(
+        totals.offered + 100,
+        totals.good + good,
+        totals.ended + 100,
+        totals.failed + failed,
+        added,
+        totals.agreed + Trials(agreed, 100),
+    )
 
 
 def test_it_waits_until_the_candidate_is_ready() -> None:
@@ -105,6 +118,34 @@ def test_an_end_is_an_end_until_it_is_started_again() -> None:
     assert pair.course.share == 0.1
     pair.course.promote()
     assert pair.course.share == 1.0
+
+
+SHADOWED = replace(SPEC, shadow=0.1, margins={**SPEC.margins, AGREEMENT: 0.05})
+
+
+def test_a_candidate_that_agrees_on_copies_goes_on_with_a_share() -> None:
+    pair = Pair(SHADOWED)
+    pair.second()
+    assert (pair.course.state, pair.course.share) == (CourseState.SHADOW, 0.0)
+    assert pair.course.evidence.keys() == {AGREEMENT, ERRORS}
+    for _ in range(6):
+        pair.second(good=0)  # copies are late as they like
+    assert (pair.course.state, pair.course.share) == (CourseState.CANARY, 0.1)
+    assert AGREEMENT not in pair.course.evidence
+
+
+@pytest.mark.parametrize(
+    ("second", "said"), [({"agreed": 80}, "it agrees on 80.00% of"), ({"failed": 40}, "it does not fail for")]
+)
+def test_one_that_disagrees_or_fails_on_copies_never_gets_a_request(
+    second: dict[str, int], said: str
+) -> None:
+    pair = Pair(SHADOWED)
+    while pair.course.state is not CourseState.ROLLED_BACK:
+        pair.second(**second)  # type: ignore[arg-type]  # by name
+        assert pair.course.share == 0
+        assert pair.at_s < 9
+    assert pair.course.why.startswith(said)
 
 
 def test_a_rollout_of_one_step_is_promoted_after_it() -> None:

@@ -1,13 +1,18 @@
 """Which requests a candidate answers: the share, callers that stay where they are, and what stays anyway."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from serving.ports import Call
-from serving.runtime.calls.splitting import Split, Splits
+from serving.policy.rollouts.evidence import Trials
+from serving.ports import Call, Reply
+from serving.runtime.calls.splitting import COPIED_BYTES_MAX, Shadow, Split, Splits
 from serving.values.objectives import Needs
 from serving.values.specs import ServedModel
+from serving.values.tensor import Tensor
+from serving.values.vocabulary import COMPLETED, OVERLOAD, Outcome
 from tests.builders import model_spec, served
 
 PRESENT, CANDIDATE = served(model_spec("digits")), served(model_spec("digits-2"))
@@ -87,3 +92,82 @@ def test_a_floor_that_the_client_states_goes_along() -> None:
     asked = call()
     asked.objective = replace(PRESENT.own, accuracy_min=0.9)
     assert splits(1.0).route(asked).objective.accuracy_min == 0.9
+
+
+class House:
+    """A model with a candidate that computes copies; `tell` answers a call as a model does."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        self.splits = Splits(1)
+        self.splits.shadows["digits"] = Shadow(CANDIDATE, share)
+        self.copies: list[tuple[Call, Callable[[Reply], None]]] = []
+        self.got: list[Reply] = []
+
+    def submit(self, copy: Call, deliver: Callable[[Reply], None]) -> int:
+        self.copies.append((copy, deliver))
+        return 1
+
+    def ask(self, asked: Call) -> Callable[[Reply], None]:
+        return self.splits.beside(asked, self.got.append, self.submit)
+
+    @property
+    def compared(self) -> Trials:
+        return self.splits.compared.get("digits", Trials())
+
+
+def answer(value: float, outcome: Outcome = COMPLETED) -> Reply:
+    made = Reply(outcome)
+    if outcome is COMPLETED:
+        made.outputs = (Tensor("Y", "FP32", (1,), np.float32(value).tobytes()),)
+    return made
+
+
+def asked_with(size: int = 4) -> Call:
+    made = call()
+    made.inputs = (Tensor("X", "FP32", (1, size // 4), bytearray(size)),)
+    return made
+
+
+def test_a_copy_is_computed_after_the_client_has_its_answer_and_compared() -> None:
+    house = House()
+    for value in (1.0, 2.0):
+        tell = house.ask(asked := asked_with())
+        assert not house.copies
+        tell(answer(1.0))
+        ((copy, take),) = house.copies
+        assert len(house.got) == 1
+        assert (copy.model, copy.timeout_us, copy.arrived_us, copy.store) == (CANDIDATE, None, 0, False)
+        asked.inputs[0].data[0] = 9  # type: ignore[index]  # the edge uses its buffer again
+        assert bytes(copy.inputs[0].data) == bytes(4)
+        take(answer(value))
+        house.copies.clear()
+        house.got.clear()
+    assert house.compared == Trials(1, 2)
+
+
+def test_one_copy_is_under_way_at_a_time_and_none_of_what_failed_or_is_large() -> None:
+    house = House()
+    house.ask(asked_with())(answer(1.0))
+    house.ask(asked_with())(answer(1.0))
+    assert len(house.copies) == 1
+    house.copies.pop()[1](answer(0.0, OVERLOAD))  # a copy that was refused says nothing
+    house.ask(asked_with())(answer(0.0, OVERLOAD))
+    house.ask(asked_with(COPIED_BYTES_MAX + 4))(answer(1.0))
+    assert (house.copies, house.compared) == ([], Trials())
+    house.ask(asked_with())(answer(1.0))
+    assert len(house.copies) == 1
+
+
+def test_a_share_of_the_requests_is_copied_and_none_after_its_end() -> None:
+    house = House(0.2)
+    for _ in range(1000):
+        house.ask(asked_with())(answer(1.0))
+        for _, take in house.copies:
+            take(answer(1.0))
+        house.copies.clear()
+    assert 150 < house.compared.count < 250
+    house = House()
+    tell = house.ask(asked_with())
+    house.splits.shadows.clear()
+    tell(answer(1.0))
+    assert house.copies == []

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import load_settings
-from serving.values.rollouts import ATTAINMENT, ERRORS, LATENCY, MARGINS, RolloutSpec
+from serving.values.rollouts import AGREEMENT, ATTAINMENT, ERRORS, LATENCY, MARGINS, RolloutSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 PRESENT = "models:\n  - {path: models/digits, default_variant: linear}\n"
@@ -44,6 +44,15 @@ def test_what_is_stated_counts_and_the_last_step_is_all(candidate: Path) -> None
     assert LATENCY not in found.margins
 
 
+def test_copies_have_a_margin_of_their_own(candidate: Path) -> None:
+    found = rollout(candidate, "{of: digits, shadow: 10, margins: {agreement: 0.1}}")
+    assert found is not None
+    assert (found.shadow, found.margins[AGREEMENT]) == (0.1, 0.1)
+    found = rollout(candidate, "{of: digits, shadow: 10}")
+    assert found is not None
+    assert found.margins == {**MARGINS, AGREEMENT: 0.02}
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -55,6 +64,8 @@ def test_what_is_stated_counts_and_the_last_step_is_all(candidate: Path) -> None
         ("{of: digits, margins: {speed: 1}}", "models[1].rollout.margins.speed: unknown margin"),
         ("{of: digits, margins: {errors: 2}}", "models[1].rollout.margins.errors: not a share"),
         ("{of: digits, margins: {errors: false, latency: false, attainment: false}}", "no margin is left"),
+        ("{of: digits, margins: {agreement: 0.1}}", "only copies can agree; expected `shadow: 10`"),
+        ("{of: digits, shadow: 0}", "models[1].rollout.shadow: "),
         ("{steps: [5]}", "models[1].rollout.of: this key is required"),
     ],
 )
