@@ -21,6 +21,7 @@ KINDS: Final = (
     ("router.startup.serve", "models"),
     ("penstock.scale", "scale"),
     ("penstock.rollouts", "rollout"),
+    ("penstock.shifts", "data"),
     ("serving.runtime.slicing", "devices"),
     ("serving.runtime.nodes", "devices"),
 )  # fmt: skip

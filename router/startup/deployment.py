@@ -27,6 +27,7 @@ from router.management.operations.placement import add_proposed
 from router.management.rollouts.board import RolloutBoard
 from router.management.rollouts.route import add_rollouts
 from router.management.sharedmemory import offer_shared_memory
+from router.management.shifts import ShiftBoard
 from router.management.triton.model_config import model_config
 from router.management.triton.offering import offer_extensions
 from router.observing.page.feed import Feed
@@ -131,6 +132,7 @@ class GatewayServer:
         self._feed = Feed(lambda: self.board.describe(), events)
         self._make_edges(server, limits)
         self.rollouts = RolloutBoard(self.serving, self._telemetry, selecting.splits, settings.path)
+        self.shifts = ShiftBoard(self._telemetry.journal, settings.path)
         self.board = self._board()
         self._known = set(self.gateway.models)
         self._join_cells()
@@ -275,6 +277,7 @@ class GatewayServer:
             self.cells_address = await self.cells.start(self.rest_url, self.grpc_address, certificates)
         self._lag.start()
         self.rollouts.start()
+        self.shifts.start()
         if self._redis is not None:
             self._sharing = asyncio.create_task(self._redis.run())
 
@@ -298,7 +301,7 @@ class GatewayServer:
     async def close(self) -> None:
         """Close what is still open."""
         await self.replanning.close()
-        await self.rollouts.close()
+        await asyncio.gather(self.rollouts.close(), self.shifts.close())
         if self.cells is not None:
             await self.cells.close()
         self._feed.close()
@@ -367,6 +370,7 @@ class GatewayServer:
             self.tls,
             self.replanning.describe,
             self.rollouts.describe,
+            self.shifts.describe,
         )
         return StatusBoard(parts, self._started_us)
 
@@ -426,6 +430,7 @@ class GatewayServer:
             tls=self.tls.present() if self.tls is not None else None,
             nodes=self.nodes.present(),
             rollouts=self.rollouts.shares(),
+            shifts=self.shifts.describe(),
             needed=self.nodes.needed(),
             cells=None if self.cells is None else self.cells.present(),
             rehearsed={name: record.spec.rehearsed for name, record in control.slices.items()},

@@ -52,6 +52,7 @@ class StatusParts:
     tls: Encryption | None
     proposal: Callable[[], ProposalStatus | None]
     rollouts: Callable[[], list[RolloutStatus]]
+    shifts: Callable[[], dict[str, dict[str, float]]]
 
 
 class StatusBoard:
@@ -101,6 +102,8 @@ class StatusBoard:
             status["proposal"] = proposal
         if rollouts := parts.rollouts():
             status["rollouts"] = rollouts
+        if shifts := parts.shifts():
+            status["shifts"] = shifts
         status["move"] = self._move()
         return status
 

@@ -20,6 +20,7 @@ OFFERED = 'penstock_offered_requests_total{model="m",tenant="t"}'
 MISSED = 'penstock_slo_violations_total{model="m",tenant="t"}'
 OBJECTIVE = {'penstock_slo_objective_ratio{model="m"}': "0.99x800"}
 PROFILE = 'penstock_profile_state{model="m",variant="v",slice="a",state="stale"}'
+SHIFT = 'penstock_data_shift{model="m",kind="rows"}'
 READY = 'penstock_model_ready{model="m"}'
 SETTINGS = "penstock_config_last_reload_successful"
 KEYS = "penstock_auth_last_reload_successful"
@@ -57,6 +58,9 @@ CASES: dict[str, tuple[Series, Series, dict[str, str], str]] = {
     "PenstockCacheUseless": (
         {'penstock_cache_worth_seconds{model="m"}': "-0.001x100"},
         {'penstock_cache_worth_seconds{model="m"}': "0.001x100"}, MODEL, "90m",
+    ),
+    "PenstockDataShift": (
+        {SHIFT: "0.3x90"}, {SHIFT: "0.3x20 0.1x70"}, {**MODEL, "kind": "rows"}, "80m"
     ),
     "PenstockStandsStill": (
         {STALLS: "0x5 1x20"}, {STALLS: "1x30"}, {}, "15m"

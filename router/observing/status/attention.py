@@ -16,6 +16,8 @@ RANKS: Final = (BAD, DOUBTFUL, KNOWN)
 NORMAL: Final = ("ready", "standing by")
 """States of slices and replicas that need no look."""
 HOT_PERCENT: Final = 95
+SHIFTED: Final = 0.2
+"""From this distance on, requests have shifted. 500 requests in six buckets differ by 0.04 by chance."""
 SHOWN_MAX: Final = 50
 
 
@@ -36,6 +38,7 @@ def attention(status: Status, before: Mapping[str, Mapping[str, int]] | None = N
         found += _model(model, (before or {}).get(model["name"], {}))
     for one in status["slices"]:
         found += _slice(one)
+    found += [_notice(KNOWN, text, name) for name, text in shift_sentences(status)]
     found += _machines(status)
     found.sort(key=lambda each: RANKS.index(each["rank"]))
     return found[:SHOWN_MAX]
@@ -96,6 +99,13 @@ def _promise(model: ModelStatus, before: Mapping[str, int]) -> Iterator[Notice]:
     promised = f"{objective * 100:.4g} % within {model['slo_us'] / 1000:g} ms are promised"
     text = f"{model['name']} answers {max(kept, 0) * 100:.1f} % in time ({WINDOW}), {promised}{why}"
     yield _notice(BAD, text, model["name"])
+
+
+def shift_sentences(status: Status) -> Iterator[tuple[str, str]]:
+    """Yield each model with requests that have shifted, and what of them has."""
+    for name, kinds in status.get("shifts", {}).items():
+        if far := [f"{kind} ({each:.2f})" for kind, each in kinds.items() if each >= SHIFTED]:
+            yield name, f"requests for {name} are others than in the last days: {', '.join(far)}"
 
 
 def _slice(one: SliceStatus) -> Iterator[Notice]:

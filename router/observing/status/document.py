@@ -169,6 +169,7 @@ class Status(TypedDict):
     nodes: NotRequired[list[NodeBody]]  # where any may join
     cells: NotRequired[CellsBody]  # where this gateway is one of several
     rollouts: NotRequired[list[RolloutStatus]]  # where a model has a candidate
+    shifts: NotRequired[dict[str, dict[str, float]]]  # by model and kind, where requests can be compared
     proposal: NotRequired[ProposalStatus]  # where control has asked for another plan
 
 

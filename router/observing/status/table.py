@@ -21,6 +21,7 @@ from router.observing.isolation import isolation_lines
 from router.observing.rollout_status import rollout_sentence
 from router.observing.scaled_status import scaled_lines
 from router.observing.sequence_status import sequence_lines
+from router.observing.status.attention import shift_sentences
 from router.observing.status.devices import gpus_table
 from router.observing.status.document import (
     EdgeStatus,
@@ -93,6 +94,7 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
     moves += map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"), missing)))
     moves += map(_one_line, (*tls_lines(current.get("tls")), *rate_lines(current.get("rates", ()))))
     moves += [Text(f" {rollout_sentence(each)}") for each in current.get("rollouts", ())]
+    moves += [Text(f" {text}") for _, text in shift_sentences(current)]
     moves += map(Text, _proposal(current.get("proposal")))  # whole: the command is there to be copied
     models = _models_table(current["models"], before, elapsed_s, width)
     lines = _ending_lines(current["models"], before)

@@ -105,6 +105,7 @@ def everything() -> Telemetry:
             sequences={"a": SEQUENCES},
             traces_dropped=1,
             rollouts={("a", "b"): 0.5},
+            shifts={"a": {"rows": 0.5}},
             auth=AuthPresent(1, True, {"missing": 1}),
             rehearsed={"s": False},
             nodes={"n": True},

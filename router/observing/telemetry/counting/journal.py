@@ -89,12 +89,13 @@ class Entry:
 
 
 class Journal:
-    """What is known of the last requests."""
+    """What is known of the last requests. `ended`: all that have."""
 
     def __init__(self, kept: int = KEPT) -> None:
         self._all: deque[Entry] = deque(maxlen=kept)
         self._notable: deque[Entry] = deque(maxlen=kept)
         self._latest: dict[str, RanBatch] = {}  # by model
+        self.ended = 0
 
     def ran(self, batch: RunBatch, compute_us: int, elapsed_us: int) -> None:
         """Note that a batch is back."""
@@ -110,6 +111,7 @@ class Journal:
         if isinstance(ran, RanBatch):
             entry.batch = ran
         self._all.append(entry)
+        self.ended += 1
         if reply.outcome is not COMPLETED or not within:
             if entry.batch is None:
                 entry.then = self._latest.get(entry.model)
@@ -130,6 +132,10 @@ class Journal:
         """Return the latest requests that were late, refused or failed, newest first. `model`: "" for any."""
         found = [each for each in reversed(self._notable) if not model or each.model == model]
         return found[:count]
+
+    def latest(self, count: int) -> list[Entry]:
+        """Return so many of the latest requests, or all that are kept."""
+        return list(self._all)[-count:] if count > 0 else []
 
     def shapes(self) -> dict[str, tuple[Counter[int], Counter[int]]]:
         """Return by model how often the kept requests had each number of rows, and each size (0: its model

@@ -207,6 +207,11 @@ VARIANTS: Final = Row(
             PER_SECOND, THIRD, stacked=True,
         ),
         Panel(
+            "Shift of requests", "How far the last hours are from the last days; from 0.2 on it counts.",
+            (Query(f"max by (model,kind) (penstock_data_shift{{{_OF}}})", "{{model}} {{kind}}"),),
+            PLAIN, WIDE, bad_above=0.2,
+        ),
+        Panel(
             "Cache", "Requests by what the cache did.",
             (Query(_rate("penstock_cache_requests_total", "model,result"), "{{model}} {{result}}"),),
             PER_SECOND, HALF, stacked=True,

@@ -46,7 +46,7 @@ class ConditionPresent:
     by name, whether each listens, and how often it was started again. `isolation`: by model, worker processes
     that died busy with it, and whether it has some of its own. `lines_dropped`: output lines of the gateway
     that were dropped, as no reader took them in time. `traces_dropped`: None without tracing.
-    `rollouts`: the share of each candidate, by model and candidate.
+    `rollouts`: the share of each candidate, by model and candidate. `shifts`: by model and kind.
     `auth`: None if no caller needs a key; `tls`: None if
     no port is encrypted. `rehearsed`: by slice, whether its answers are made up. `rates`: requests that
     were over a limit of their tenant, by tenant and limit. `sequences`: of the models that have some.
@@ -67,6 +67,7 @@ class ConditionPresent:
     lines_dropped: int = 0
     traces_dropped: int | None = None
     rollouts: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    shifts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     auth: AuthPresent | None = None
     rehearsed: Mapping[str, bool] = field(default_factory=dict)
     nodes: Mapping[str, bool] = field(default_factory=dict)
@@ -102,6 +103,8 @@ def blocks(present: ConditionPresent, busy_us: Mapping[str, int]) -> Iterator[st
     yield from _edges(present)
     if present.rollouts:
         yield from _rollouts(present.rollouts)
+    if present.shifts:
+        yield from _shifts(present.shifts)
     name = "penstock_slice_busy_seconds_total"
     yield head(name, "counter", "Time that batches computed on the slice, from a run's start to its end.")
     yield "".join(f'{name}{{slice="{escape(each)}"}} {us / 1e6}\n' for each, us in busy_us.items())
@@ -128,6 +131,14 @@ def _rollouts(shares: Mapping[tuple[str, str], float]) -> Iterator[str]:
     yield head(name, "gauge", "The share of the model's requests that its candidate gets, 0 to 1.")
     for (model, candidate), share in shares.items():
         yield f'{name}{{model="{escape(model)}",candidate="{escape(candidate)}"}} {share:g}\n'
+
+
+def _shifts(models: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    name = "penstock_data_shift"
+    yield head(name, "gauge", "How far requests of the last hours are from what is usual, 0 to 1.")
+    for model, kinds in models.items():
+        for kind, far in kinds.items():
+            yield f'{name}{{model="{escape(model)}",kind="{kind}"}} {far:.4f}\n'
 
 
 def _edges(present: ConditionPresent) -> Iterator[str]:

@@ -1,0 +1,74 @@
+"""The board of shifts: it counts each request once, says a shift once, and outlives a restart."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from router.management.shifts import ShiftBoard
+from router.observing.telemetry.counting.journal import Journal
+from router.observing.telemetry.counting.shapes import HOUR_S
+from tests.router.happenings import reply, request
+
+
+class House:
+    def __init__(self, folder: Path, kept: int = 4096) -> None:
+        self.now_s = 1000.0 * HOUR_S
+        self.journal = Journal(kept)
+        self.board = ShiftBoard(self.journal, folder / "penstock.yaml", lambda: self.now_s)
+
+    def requests(self, count: int, rows: int = 1) -> None:
+        for _ in range(count):
+            self.journal.done(request("m", rows), reply(), 1_000, True)
+
+    def hours(self, count: int, each: int = 1000) -> None:
+        for _ in range(count):
+            self.requests(each)
+            self.board.look()
+            self.now_s += HOUR_S
+            if self.board.look():
+                self.board._keep(self.board._text())
+
+
+def test_a_shift_is_said_once_until_it_is_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    house = House(tmp_path)
+    house.hours(4)
+    caplog.set_level(logging.WARNING)
+    house.requests(3000, rows=30)
+    for _ in range(3):
+        house.board.look()
+    assert house.board.describe()["m"]["rows"] > 0.2
+    assert [each.getMessage() for each in caplog.records] == [
+        "the rows of requests for m are others than in the last days"
+    ]
+
+
+def test_each_request_counts_once_and_a_flood_by_its_last(tmp_path: Path) -> None:
+    house = House(tmp_path, kept=10)
+    house.requests(7)
+    house.board.look()
+    house.board.look()
+    house.requests(100)
+    house.board.look()
+    assert house.board._models["m"]._now["rows"] == {"1": 17}
+
+
+def test_a_restart_knows_what_is_usual_and_only_counts_are_kept(tmp_path: Path) -> None:
+    House(tmp_path).hours(5)
+    kept = json.loads((tmp_path / ".penstock" / "penstock.shapes.json").read_text())
+    assert kept.keys() == {"m"}
+    assert kept["m"].keys() == {"rows", "sizes", "variants"}
+    again = House(tmp_path)
+    again.requests(600, rows=30)
+    again.board.look()
+    assert again.board.describe()["m"]["rows"] == 1
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"m": {}}', '{"m": {"rows": 3, "sizes": {}, "variants": {}}}'])
+def test_a_damaged_file_is_passed_over(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / ".penstock" / "penstock.shapes.json"
+    file.parent.mkdir()
+    file.write_text(text)
+    assert House(tmp_path).board.describe() == {}
+    assert "what is usual cannot be read" in caplog.text
