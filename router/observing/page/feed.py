@@ -5,7 +5,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
 from typing import Final
 
 from router.logs.events import Events
@@ -53,6 +52,7 @@ class Feed:
         self.watchers += 1
         if self._task is None or self._task.done():
             self._parts, self._number = {}, 0
+            self._missed.clear()
             self._task = asyncio.create_task(self._run())
         seen = 0
         try:
@@ -79,9 +79,8 @@ class Feed:
                 await self._read()
             except Exception:
                 logger.exception("the status for open pages could not be read")
-            with suppress(TimeoutError):
-                spent_s = time.monotonic() - begun_s
-                await asyncio.sleep(max(self._period_s - spent_s, self._period_s / 10))
+            spent_s = time.monotonic() - begun_s
+            await asyncio.sleep(max(self._period_s - spent_s, self._period_s / 10))
 
     async def _read(self) -> None:
         status = await self._look()

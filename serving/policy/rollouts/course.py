@@ -164,8 +164,9 @@ def slow_from(durations: tuple[int, ...]) -> int:
 
 def worse_sentence(measure: str, found: Evidence) -> str:
     """Return why a candidate is worse."""
+    over = "over " if found.worse > log(ODDS_MAX) else ""
     odds = exp(min(found.worse, log(ODDS_MAX)))
-    return f"{rates_sentence(measure, found)}; the odds against chance are {odds:,.0f} to 1"
+    return f"{rates_sentence(measure, found)}; the odds against chance are {over}{odds:,.0f} to 1"
 
 
 def open_sentence(measure: str, found: Evidence, doubt: float) -> str:
