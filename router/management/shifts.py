@@ -31,6 +31,7 @@ class ShiftBoard:
         self._seen = journal.ended
         self._hour = int(now_s() // HOUR_S)
         self._said: set[tuple[str, str]] = set()
+        self._unkept = ""  # why the counts could not be kept the last time
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -87,8 +88,12 @@ class ShiftBoard:
         try:
             self._file.parent.mkdir(parents=True, exist_ok=True)
             replace_file(self._file, text)
+            self._unkept = ""
         except OSError as error:
-            logger.warning("what is usual cannot be kept: %s: %s", self._file, error.strerror or error)
+            why = error.strerror or str(error)
+            if why != self._unkept:  # a folder that cannot be written to is said once
+                logger.warning("what is usual cannot be kept: %s: %s", self._file, why)
+            self._unkept = why
 
 
 def _read(file: Path) -> dict[str, ModelShapes]:

@@ -131,7 +131,7 @@ class GatewayServer:
         )
         self._feed = Feed(lambda: self.board.describe(), events)
         self._make_edges(server, limits)
-        self.rollouts = RolloutBoard(self.serving, self._telemetry, selecting.splits, settings.path)
+        self.rollouts = RolloutBoard(selecting, self._telemetry, selecting.splits, settings.path)
         self.shifts = ShiftBoard(self._telemetry.journal, settings.path)
         self.board = self._board()
         self._known = set(self.gateway.models)

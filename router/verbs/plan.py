@@ -65,8 +65,19 @@ def plan_line(model: ServedModel) -> str:
     on = ", ".join(model.slices)
     return (
         f"{model.name}: SLO {promised_text(model.own)}, batches of up to {rows} rows, on {on}; "
-        f"variants {', '.join(variants)}{metric}"
+        f"variants {', '.join(variants)}{metric}{_candidate(model)}"
     )
+
+
+def _candidate(model: ServedModel) -> str:
+    """Return what a candidate is rolled out for, and how, after a semicolon."""
+    spec = model.rollout
+    if spec is None:
+        return ""
+    steps = ", ".join(f"{step * 100:g}" for step in spec.steps)
+    copies = f" copies of {spec.shadow * 100:g} % first, then" if spec.shadow else ""
+    hold_s = spec.hold_us / 1e6
+    return f"; candidate for {spec.of}:{copies} {steps} % of its requests, each for {hold_s:g} s at least"
 
 
 def promise_lines(model: ServedModel) -> Iterator[str]:

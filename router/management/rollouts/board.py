@@ -39,8 +39,8 @@ class RolloutError(Exception):
 
 
 class RolloutBoard:
-    """All rollouts, by the model whose place is to be taken. `settings`: the file beside which the ends of
-    rollouts are kept."""
+    """All rollouts, by the model whose place is to be taken. `serving`: the models of this gateway, without
+    other cells'; `settings`: the file beside which the ends of rollouts are kept."""
 
     def __init__(self, serving: Serving, telemetry: Telemetry, splits: Splits, settings: Path) -> None:
         self._serving = serving

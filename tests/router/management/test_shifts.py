@@ -65,6 +65,15 @@ def test_a_restart_knows_what_is_usual_and_only_counts_are_kept(tmp_path: Path) 
     assert again.board.describe()["m"]["rows"] == 1
 
 
+def test_a_folder_that_cannot_be_written_to_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / ".penstock").write_text("no folder")
+    House(tmp_path).hours(4)
+    said = [each for each in caplog.records if "what is usual cannot be kept" in each.getMessage()]
+    assert len(said) == 1
+
+
 @pytest.mark.parametrize("text", ["{", "[1]", '{"m": {}}', '{"m": {"rows": 3, "sizes": {}, "variants": {}}}'])
 def test_a_damaged_file_is_passed_over(tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / ".penstock" / "penstock.shapes.json"

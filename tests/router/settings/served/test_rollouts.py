@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from router.settings import load_settings
+from router.verbs.plan import plan_line
 from serving.values.rollouts import AGREEMENT, ATTAINMENT, ERRORS, LATENCY, MARGINS, RolloutSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 
@@ -87,3 +88,13 @@ def test_a_model_has_one_candidate_and_candidates_have_none(candidate: Path) -> 
     assert "digits has a candidate already: digits-2" in fault
     (fault,) = gateway_faults(candidate, entry("{of: digits}") + more % "digits-2")
     assert "digits-3 cannot take the place of digits-2: digits-2 is a candidate itself" in fault
+
+
+def test_check_says_what_a_candidate_is_for(candidate: Path) -> None:
+    text = "{of: digits, steps: [5, 50], hold_s: 60, shadow: 10}"
+    present, other = load_settings(write_gateway(candidate, entry(text))).models
+    assert "candidate" not in plan_line(present)
+    assert plan_line(other).endswith(
+        "; candidate for digits: copies of 10 % first, then 5, 50, 100 % of its requests, "
+        "each for 60 s at least"
+    )
