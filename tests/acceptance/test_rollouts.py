@@ -123,6 +123,9 @@ def test_a_good_candidate_is_promoted_by_itself_and_an_operator_takes_it_back(
     assert {each["model_name"] for each in given} == {"m-1"}  # clients see the model that they asked for
     shown = penstock("status", "--url", f"http://{gateway.rest}")
     assert shown.stdout.startswith("m-2 gets 100 % of the requests for m-1 (promoted)"), shown
+    command = [sys.executable, "-m", "router.cli", "explain", "m-1", "--url", f"http://{gateway.rest}"]
+    explained = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert "rollout\n  m-2 gets 100 % of the requests for m-1 (promoted)" in explained.stdout, explained
     assert 'penstock_rollout_share{model="m-1",candidate="m-2"} 1' in gateway.read_metrics()
     shown = penstock("abort", "m-1", "--url", f"http://{gateway.admin}")
     assert (shown.returncode, shown.stderr) == (0, "")

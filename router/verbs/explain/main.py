@@ -11,6 +11,7 @@ from router.commandline.key_env import KEY_ENV
 from router.commandline.reading import RefusedError, UnreachableError, read_json
 from router.observing.cache_status import cache_sentences
 from router.observing.isolation import isolation_sentence
+from router.observing.rollout_status import RolloutsBody, rollout_sentence
 from router.tensors.parts.wording import listed, quoted, suggestion
 from router.verbs.explain.body import Explanation, Promise
 from router.verbs.explain.replicas import replica_sentences
@@ -44,7 +45,7 @@ def explain(
         time.sleep(watched_s)
         now = read(model, url, key_env)
         lines = [*sentences(now, promise_of(now, tier), first), "", *replica_sentences(now, first)]
-        lines += _process(now) + _kept(now)
+        lines += _process(now) + _kept(now) + _rolled(model, url, key_env)
     except (UnreachableError, UnexplainedError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -67,6 +68,19 @@ def _kept(now: Explanation) -> list[str]:
     to be."""
     said = [*cache_sentences(now["cache"])] if now["cache"] is not None else []
     return ["", "kept answers", *(f"  {each}" for each in said)] if said else []
+
+
+def _rolled(model: str, url: str, key_env: str) -> list[str]:
+    """Return the lines on the model's guarded rollout, as the model or as the candidate; none without one, or
+    of a gateway that knows none."""
+    try:
+        found = cast(RolloutsBody, read_json(url, "/v2/rollouts", key_env))
+    except RefusedError:
+        return []
+    said = [
+        rollout_sentence(each) for each in found["rollouts"] if model in (each["model"], each["candidate"])
+    ]
+    return ["", "rollout", *(f"  {each}" for each in said)] if said else []
 
 
 def read(model: str, url: str, key_env: str = KEY_ENV) -> Explanation:
