@@ -276,8 +276,6 @@ class GatewayServer:
             certificates = None if self.tls is None else self.tls.certificates
             self.cells_address = await self.cells.start(self.rest_url, self.grpc_address, certificates)
         self._lag.start()
-        self.rollouts.start()
-        self.shifts.start()
         if self._redis is not None:
             self._sharing = asyncio.create_task(self._redis.run())
 
@@ -301,7 +299,6 @@ class GatewayServer:
     async def close(self) -> None:
         """Close what is still open."""
         await self.replanning.close()
-        await asyncio.gather(self.rollouts.close(), self.shifts.close())
         if self.cells is not None:
             await self.cells.close()
         self._feed.close()

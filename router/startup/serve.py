@@ -140,6 +140,8 @@ def _watches(
     watches = [
         _announce_changes(deployment),
         deployment.operations.run(),
+        deployment.rollouts.run(),
+        deployment.shifts.run(),
         _watch_edges(deployment, stop),
     ]
     if deployment.key_watch is not None:

@@ -92,7 +92,10 @@ class StatusBoard:
         replicas = replicas_of(parts.fleet.control, gateway)
         uptime_s = (now_us - self._started_us) / 1e6
         status = describe(parts.serving, counters, queue_rows, replicas, slices, uptime_s)
+        standings = parts.fleet.control.scaling.standings()
         for model in status["models"]:
+            if (standing := standings.get(model["name"])) is not None:
+                model["scaling"] = scaled_status(standing)
             self._complete(model, now_us)
         status["tenants"] = telemetry.tenants(now_us)
         self._add_machines(status)
@@ -111,8 +114,6 @@ class StatusBoard:
         """Add what only some models have."""
         control, gateway = self._parts.fleet.control, self._parts.gateway
         name = model["name"]
-        if (standing := control.scaling.standings().get(name)) is not None:
-            model["scaling"] = scaled_status(standing)
         served = gateway.models.get(name)
         if served is None:
             return

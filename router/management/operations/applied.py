@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from router.management.kept_json import kept_path
 from router.management.operations.slice_json import number, read_slice, text, told_slice
 from router.settings import Settings
 from router.settings.machine.slices import usable_cores
@@ -57,7 +58,7 @@ class AppliedPlacement:
 
 def path_of(settings: Path) -> Path:
     """Return where the placement that was applied to these settings is kept."""
-    return settings.parent / ".penstock" / f"{settings.stem}.placement.json"
+    return kept_path(settings, "placement")
 
 
 def digest(settings: Settings) -> str:

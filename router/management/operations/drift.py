@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from router.management.operations.applied import PlannedFor, applied
+from router.management.rounds import rounds
 from router.settings import Settings
 from serving.control.rollouts.rollout import RolloutState
 from serving.control.state.desired import DesiredSlice, DesiredState
@@ -94,12 +95,7 @@ class PlacementDrift:
 
     async def run(self) -> None:
         """Check, again and again, until cancelled."""
-        while True:
-            await asyncio.sleep(self._period_s)
-            try:
-                await self.check()
-            except Exception:
-                logger.exception("the drift check failed")
+        await rounds(self.check, self._period_s, logger, "the drift check failed")
 
     async def check(self) -> None:
         """Look once; what is new is logged."""

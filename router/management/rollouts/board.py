@@ -5,7 +5,6 @@ starts again serves as before, and a candidate with other files is rolled out ag
 """
 
 import asyncio
-import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,12 +12,13 @@ from math import log
 from pathlib import Path
 from typing import Final
 
+from router.management.kept_json import KeptJson, kept_path
+from router.management.rounds import rounds
 from router.observing.rollout_status import MeasureStatus, RolloutStatus
 from router.observing.telemetry import Counters, Telemetry
 from serving.policy.rollouts.course import ENDS, Course, CourseState, Totals
 from serving.policy.rollouts.evidence import Trials
 from serving.ports import Serving
-from serving.profile.files.shared_files import read_regular, replace_file
 from serving.runtime.calls.splitting import Shadow, Split, Splits
 from serving.values.rollouts import RolloutSpec
 from serving.values.specs import ServedModel
@@ -26,8 +26,8 @@ from serving.values.specs import ServedModel
 logger = logging.getLogger("penstock.rollouts")
 
 LOOK_S: Final = 1.0
-FILE: Final = "rollouts.json"
-FILE_BYTES_MAX: Final = 1 << 20
+Ends = dict[str, dict[str, str]]
+"""How rollouts ended, by candidate: `of`, `revision`, `state` and `why`."""
 
 
 class RolloutError(Exception):
@@ -46,10 +46,10 @@ class RolloutBoard:
         self._serving = serving
         self._telemetry = telemetry
         self._splits = splits
-        self._file = settings.parent / ".penstock" / f"{settings.stem}.{FILE}"
+        self._file = KeptJson(kept_path(settings, "rollouts"), "how rollouts ended", logger)
         self._courses: dict[str, tuple[ServedModel, Course]] = {}
-        self._kept = _read(self._file)
-        self._task: asyncio.Task[None] | None = None
+        self._keeping = asyncio.Lock()  # the last one to ask writes last
+        self._ends: Ends = self._file.read(_ends, {})
         self.follow()
 
     def follow(self) -> None:
@@ -72,31 +72,22 @@ class RolloutBoard:
         spec = candidate.rollout
         assert isinstance(spec, RolloutSpec)  # noqa: S101  # candidates have one
         course = Course(spec)
-        kept = self._kept.get(candidate.name)
-        if kept is not None and kept.get("revision") == candidate.revision and kept.get("of") == spec.of:
+        kept = self._ends.get(candidate.name)
+        if kept is not None and (kept["revision"], kept["of"]) == (candidate.revision, spec.of):
             course.state, course.why = CourseState(kept["state"]), kept["why"]
         return course
 
-    def start(self) -> None:
-        """Look each second from now on."""
-        self._task = asyncio.create_task(self._run())
+    async def run(self) -> None:
+        """Look each second, until cancelled."""
 
-    async def close(self) -> None:
-        """Look no longer."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        async def look() -> None:
+            if self.look():
+                await self.keep()
 
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(LOOK_S)
-            try:
-                self.look()
-            except Exception:
-                logger.exception("a rollout could not be looked at")
+        await rounds(look, LOOK_S, logger, "rollouts could not be looked at")
 
-    def look(self) -> None:
-        """Look at all rollouts that have not ended."""
+    def look(self) -> bool:
+        """Look at all rollouts that have not ended; return whether any has changed."""
         now_us, changed = self._serving.now_us(), False
         for of, (candidate, course) in self._courses.items():
             if course.state in ENDS or of not in self._serving.models:
@@ -107,14 +98,13 @@ class RolloutBoard:
             if course.look(now_us, ready, present, own):
                 changed = True
                 self._say(of, candidate, course)
-        if changed:
-            self._keep()
         if changed or self._wanted() != self._splits.by_model:
             self._apply()
+        return changed
 
     def act(self, model: str, act: str) -> RolloutStatus:
-        """Do what an operator asks ("start", "promote" or "abort"), and return the rollout. Raises
-        RolloutError."""
+        """Do what an operator asks ("start", "promote" or "abort"), and return the rollout; `keep` is
+        next. Raises RolloutError."""
         found = self._courses.get(model)
         if found is None:
             what = f"{model} has no candidate, a model with `rollout: {{of: {model}}}`"
@@ -129,7 +119,6 @@ class RolloutBoard:
         acts[act]()
         self._say(model, candidate, course)
         self._apply()
-        self._keep()
         return self._status(model, candidate, course)
 
     def describe(self) -> list[RolloutStatus]:
@@ -205,37 +194,26 @@ class RolloutBoard:
         share = f"{candidate.name} gets {course.share * 100:g} % of the requests for {of}"
         logger.log(level, "%s (%s): %s", share, course.state.value, course.why)
 
-    def _keep(self) -> None:
+    async def keep(self) -> None:
         """Keep how rollouts have ended; what goes on begins anew after a restart."""
-        self._kept = {
+        self._ends = {
             candidate.name: {
                 "of": of, "revision": candidate.revision, "state": course.state.value, "why": course.why
             }
             for of, (candidate, course) in self._courses.items()
             if course.state in ENDS
         }  # fmt: skip
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(self._file, json.dumps(self._kept, indent=1) + "\n")
-        except OSError as error:
-            logger.warning("how rollouts ended cannot be kept: %s: %s", self._file, error.strerror or error)
+        async with self._keeping:
+            await asyncio.to_thread(self._file.keep, self._ends)
 
 
 def _share(evidence: float, limit: float) -> float:
     return min(max(evidence / limit, 0.0), 1.0)
 
 
-def _read(file: Path) -> dict[str, dict[str, str]]:
-    """Return what was kept; nothing if there is none, or if it cannot be read."""
-    try:
-        found = json.loads(read_regular(file, FILE_BYTES_MAX))
-        return {
-            str(name): {key: str(each[key]) for key in ("of", "revision", "state", "why")}
-            for name, each in found.items()
-            if each["state"] in ENDS
-        }
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        logger.warning("what was kept of rollouts cannot be read: %s: %s", file, error)
-        return {}
+def _ends(kept: Mapping[str, Mapping[str, object]]) -> Ends:
+    return {
+        str(name): {key: str(each[key]) for key in ("of", "revision", "state", "why")}
+        for name, each in kept.items()
+        if each["state"] in ENDS
+    }

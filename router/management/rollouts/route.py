@@ -24,21 +24,23 @@ def add_rollouts(app: FastAPI, board: Callable[[], RolloutBoard]) -> None:
     @app.post("/v2/rollouts/{model}/start", tags=["operation"])
     async def start(model: Name) -> JSONResponse:
         """Begin a rollout from its first step."""
-        return _acted(board(), model, "start")
+        return await _acted(board(), model, "start")
 
     @app.post("/v2/rollouts/{model}/promote", tags=["operation"])
     async def promote(model: Name) -> JSONResponse:
         """Give the candidate all requests at once."""
-        return _acted(board(), model, "promote")
+        return await _acted(board(), model, "promote")
 
     @app.post("/v2/rollouts/{model}/abort", tags=["operation"])
     async def abort(model: Name) -> JSONResponse:
         """Give the candidate no request any more."""
-        return _acted(board(), model, "abort")
+        return await _acted(board(), model, "abort")
 
 
-def _acted(board: RolloutBoard, model: str, act: str) -> JSONResponse:
+async def _acted(board: RolloutBoard, model: str, act: str) -> JSONResponse:
     try:
-        return JSONResponse(board.act(model, act))
+        now = board.act(model, act)
     except RolloutError as error:
         return JSONResponse({"error": str(error)}, error.status)
+    await board.keep()
+    return JSONResponse(now)

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from router.commandline.key_env import KEY_ENV
 from router.commandline.reading import UnreachableError, read_json
+from router.commandline.showing import show_answer
 from router.logs.events import Event
 from router.observing.status.document import Status
 from router.observing.status.table import PIPE_WIDTH, follow, render
@@ -31,18 +32,13 @@ def fetch(url: str, key_env: str = KEY_ENV) -> Status:
 
 def list_events(url: str, as_json: bool = False, key_env: str = KEY_ENV) -> int:
     """Print the gateway's latest events, oldest first; return the exit code, as `watch` does."""
-    try:
-        found = read_json(url, EVENTS, key_env)
-    except UnreachableError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    for each in [] if as_json else cast(dict[str, list[Event]], found)["events"]:
-        at = datetime.fromtimestamp(each["unix_s"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-        level = "" if each["level"] == "info" else f"{each['level']}: "
-        sys.stdout.write(f"{at}  {each['kind']:8}  {level}{each['text']}\n")
-    if as_json:
-        sys.stdout.write(json.dumps(found, indent=2) + "\n")
-    return 0
+    return show_answer(url, EVENTS, lambda found: list(map(_event, found["events"])), key_env, as_json)
+
+
+def _event(each: Event) -> str:
+    at = datetime.fromtimestamp(each["unix_s"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    level = "" if each["level"] == "info" else f"{each['level']}: "
+    return f"{at}  {each['kind']:8}  {level}{each['text']}"
 
 
 def watch(url: str, interval_s: float, once: bool, as_json: bool = False, key_env: str = KEY_ENV) -> int:

@@ -50,12 +50,14 @@ class Tracing:
         sampled = bool(self._settings.otlp) and self._is_sampled(entry, parent)
         if not sampled and not into_file:
             return ""
-        trace = (
-            (parent[_TRACE_ID] if parent else f"{self._random.getrandbits(128) or 1:032x}") if sampled else ""
-        )
+        trace = self._trace_of(parent) if sampled else ""
         if not self._writer.put(Traced(entry, parent, trace, self._epoch_us, into_file)):
             return ""
         return trace
+
+    def _trace_of(self, parent: str) -> str:
+        """Return the id of its client's trace, or a new one."""
+        return parent[_TRACE_ID] if parent else f"{self._random.getrandbits(128) or 1:032x}"
 
     def _is_sampled(self, entry: Entry, parent: str) -> bool:
         """Return whether a collector gets it: its client says so, or else chance; and what missed its

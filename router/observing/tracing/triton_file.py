@@ -13,25 +13,21 @@ Event = dict[str, object]
 
 
 class TraceFile:
-    """A file that is a whole array after each write. OSError where it cannot be written."""
+    """A file that is a whole array after each write, and open only then: with `log_frequency` there may be
+    thousands. OSError where it cannot be written."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
+        self._path = path
         self._empty = True
-        self._file.write(b"[]")
-        self._file.flush()
+        path.write_bytes(b"[]")
 
     def write(self, events: list[Event]) -> None:
         """Add these events."""
         text = b",\n".join(orjson.dumps(each) for each in events)
-        self._file.seek(-1, os.SEEK_END)
-        self._file.write((b"\n" if self._empty else b",\n") + text + b"]")
-        self._file.flush()
+        with self._path.open("r+b") as file:
+            file.seek(-1, os.SEEK_END)
+            file.write((b"\n" if self._empty else b",\n") + text + b"]")
         self._empty = False
-
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
 
 
 def events_of(entry: Entry, number: int, epoch_us: int) -> list[Event]:

@@ -11,8 +11,7 @@ DEFAULTS: Final = {LEVEL: OFF, RATE: "1000", COUNT: "-1", FREQUENCY: "0"}
 
 
 class _Scope:
-    """The settings of a model, or of all that have none of their own. `left`: traces that may still be taken,
-    below 0 for any number."""
+    """The settings of a model, or of all that have none of their own; its requests, and those taken."""
 
     def __init__(self) -> None:
         self.stated: dict[str, str] = {}
@@ -33,7 +32,7 @@ class TraceSettings:
         return {**DEFAULTS, **self._global.stated, **own, FILE: str(self._file), MODE: "triton"}
 
     def change(self, model: str, stated: dict[str, str | None]) -> None:
-        """State settings that were checked; None clears one. A count begins anew, and so does a file."""
+        """State settings that were checked; None clears one. All counts begin anew."""
         scope = self._global if not model else self._models.setdefault(model, _Scope())
         for name, value in stated.items():
             if value is None:

@@ -2,6 +2,8 @@
 
 import logging
 import threading
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -17,7 +19,7 @@ logger = logging.getLogger(__name__)
 WAITING_MAX: Final = 4096
 """Requests that may wait for the thread; of more, none is traced."""
 FLUSH_S: Final = 1.0
-"""A trace file has a request after so long."""
+"""A trace file has a request after so long, or twice that."""
 
 
 class Sender(Protocol):
@@ -68,20 +70,17 @@ class Writer:
         self._thread.join(10.0)
 
     def _run(self) -> None:
+        traced: Traced | None = None
+        flushed_s = time.monotonic()
         while True:
-            try:
-                traced = self._queue.get(timeout=FLUSH_S)
-            except Empty:
+            with suppress(Empty):
+                if (traced := self._queue.get(timeout=FLUSH_S)) is None:
+                    break
+                self._take(traced)
+            if time.monotonic() - flushed_s >= FLUSH_S:
                 self._flush()
-                continue
-            if traced is None:
-                break
-            self._take(traced)
-            if sum(map(len, self._lines.values())) > WAITING_MAX:
-                self._flush()
+                flushed_s = time.monotonic()
         self._flush()
-        for file in filter(None, self._files.values()):
-            file.close()
         if self._sender is not None:
             self._sender.close()
 

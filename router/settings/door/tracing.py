@@ -13,6 +13,8 @@ from router.settings.values.schema import TracingSection
 from serving.values.extras import TRACES, cure
 
 _LOC = ("tracing",)
+PACKAGES: Final = (f"{TRACES}.sdk", f"{TRACES}.exporter.otlp.proto.http")
+"""Other packages bring parts of OpenTelemetry, without these."""
 OTLP_PATH: Final = "/v1/traces"
 """Of OTLP over HTTP (https://opentelemetry.io/docs/specs/otlp/)."""
 
@@ -41,7 +43,7 @@ def read_tracing(findings: Findings) -> TracingSettings | None:
     if section.otlp is None and section.file is None:
         expected = "otlp: a collector's URL, or file: a file, or both"
         findings.add(_LOC, fault("no place for traces", "neither otlp nor file", expected))
-    if section.otlp is not None and find_spec(TRACES) is None:
+    if section.otlp is not None and not all(map(_is_there, PACKAGES)):
         findings.add((*_LOC, "otlp"), f"the packages of OpenTelemetry are not installed; {cure(TRACES)}")
     return TracingSettings(
         _whole(section.otlp) if section.otlp else "",
@@ -50,6 +52,13 @@ def read_tracing(findings: Findings) -> TracingSettings | None:
         section.service or defaults.service,
         _file(findings, section.file),
     )
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return find_spec(package) is not None
+    except ModuleNotFoundError:  # nor is what it is in
+        return False
 
 
 def _whole(url: str) -> str:

@@ -1,5 +1,6 @@
 """The board of shifts: it counts each request once, says a shift once, and outlives a restart."""
 
+import asyncio
 import json
 import logging
 from pathlib import Path
@@ -28,7 +29,7 @@ class House:
             self.board.look()
             self.now_s += HOUR_S
             if self.board.look():
-                self.board._keep(self.board._text())
+                asyncio.run(self.board.keep())
 
 
 def test_a_shift_is_said_once_until_it_is_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

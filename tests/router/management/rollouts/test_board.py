@@ -1,5 +1,6 @@
 """The board: shares follow the courses, ends outlive a restart, and operators have the last word."""
 
+import asyncio
 import json
 import logging
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any, cast
 import pytest
 
 from router.management.rollouts.board import RolloutBoard, RolloutError
+from router.observing.rollout_status import RolloutStatus
 from router.observing.telemetry import Telemetry
 from serving.ports import Serving
 from serving.runtime.calls.splitting import Splits
@@ -45,7 +47,14 @@ class House:
             for number in range(50):
                 end(self.telemetry, request("m"))
                 end(self.telemetry, request("m-2"), MODEL_ERROR if number < failing else COMPLETED)
-            self.board.look()
+            if self.board.look():
+                asyncio.run(self.board.keep())
+
+    def act(self, act: str) -> RolloutStatus:
+        """What an operator asks of m, as the route does it."""
+        now = self.board.act("m", act)
+        asyncio.run(self.board.keep())
+        return now
 
     @property
     def share(self) -> float:
@@ -86,7 +95,7 @@ def test_a_failing_one_gets_nothing_any_more_and_a_restart_knows(tmp_path: Path)
 
 
 def test_what_was_promoted_is_so_after_a_restart_once_it_is_ready(tmp_path: Path) -> None:
-    House(tmp_path).board.act("m", "promote")
+    House(tmp_path).act("promote")
     again = House(tmp_path)
     again.ready["m-2"] = False
     again.board.follow()
@@ -99,12 +108,12 @@ def test_what_was_promoted_is_so_after_a_restart_once_it_is_ready(tmp_path: Path
 def test_operators_abort_start_again_and_promote(tmp_path: Path) -> None:
     house = House(tmp_path)
     house.seconds(1)
-    assert house.board.act("m", "abort")["state"] == "aborted"
+    assert house.act("abort")["state"] == "aborted"
     assert house.share == 0
-    house.board.act("m", "start")
+    house.act("start")
     house.seconds(1)
     assert house.share == 0.5
-    assert house.board.act("m", "promote")["share"] == 1.0
+    assert house.act("promote")["share"] == 1.0
     assert house.share == 1.0
 
 
@@ -114,7 +123,7 @@ def test_what_cannot_be_done_is_said(tmp_path: Path) -> None:
         house.board.act("nobody", "start")
     house.ready["m-2"] = False
     with pytest.raises(RolloutError, match="m-2 has no replica that is ready"):
-        house.board.act("m", "promote")
+        house.act("promote")
 
 
 def test_candidates_come_change_and_go(tmp_path: Path) -> None:
@@ -147,5 +156,5 @@ def test_a_damaged_file_is_passed_over(tmp_path: Path, text: str) -> None:
     house = House(tmp_path)
     house.seconds(1)
     assert house.state == "canary"
-    house.board.act("m", "abort")
+    house.act("abort")
     assert json.loads(file.read_text())["m-2"]["state"] == "aborted"

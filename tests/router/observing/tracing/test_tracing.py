@@ -1,11 +1,15 @@
 """Which requests are traced, and that a full thread drops traces instead of holding requests up."""
 
 import json
+from itertools import count
 from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
 
 import pytest
 
 from router.observing.telemetry.counting.journal import Entry
+from router.observing.tracing import writer as writing
 from router.observing.tracing.tracing import MISSED_PER_S, Tracing
 from router.observing.tracing.triton_file import events_of
 from router.observing.tracing.triton_settings import TraceSettings
@@ -161,3 +165,22 @@ def test_a_fault_of_the_sender_ends_no_thread_and_a_full_queue_drops(
     held.close()  # its thread takes nothing any more
     assert [held.put(Traced(ended(), "", "", 0, "")) for _ in range(WAITING_MAX + 2)].count(False) == 2
     assert held.dropped == 2
+
+
+def test_a_steady_load_does_not_keep_the_file_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, found = tmp_path / "t", list[int]()
+
+    class Steady(SimpleQueue[Traced | None]):
+        """It is never empty, until five requests have come, and notes how many the file has."""
+
+        def get(self, *_: object, **__: object) -> Traced | None:
+            found.append(len(json.loads(file.read_text())) // 2 if file.exists() else 0)
+            return Traced(ended(), "", "", 0, str(file)) if len(found) <= 5 else None
+
+    times = count(0.0, 0.6)
+    monkeypatch.setattr(writing, "SimpleQueue", Steady)
+    monkeypatch.setattr(writing, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    Writer(None).close()
+    assert found == [0, 0, 2, 2, 4, 4]
