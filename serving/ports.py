@@ -90,13 +90,15 @@ class Reply:
     least of its rows. `votes` says how many of how many took part ("2/3"). `query` names the answer for
     feedback on it, "" if the gateway takes none. `rehearsed`: at least a part of it was made up.
 
+    `version`: of the candidate that answered in the place of the model asked for; 0 if that one did.
+
     `limits`: what the tenant's rate limits leave, as header lines; "" where it has none.
     """
 
     __slots__ = (
         "accuracy", "age_us", "answered_us", "batch_rows", "batch_us", "cache", "compute_us", "confidence",
         "detail", "downgrade", "input_us", "limits", "outcome", "output_us", "outputs", "query", "queue_us",
-        "ready_us", "rehearsed", "retry_us", "variant", "votes",
+        "ready_us", "rehearsed", "retry_us", "variant", "version", "votes",
     )  # fmt: skip
 
     def __init__(self, outcome: Outcome, detail: str = "") -> None:
@@ -122,6 +124,7 @@ class Reply:
         self.cache = ""
         self.age_us = 0
         self.limits = ""
+        self.version = 0
 
 
 class Serving(Protocol):

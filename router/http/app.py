@@ -6,7 +6,7 @@ the OpenAPI document and works under any ASGI server.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isfinite
 from typing import Annotated
 
@@ -24,14 +24,21 @@ from router.payloads.regions.registry import regions_of
 from router.protocol.bodies import end_for_leavers
 from router.protocol.dialects.errors import body_of, form_at
 from router.protocol.explanation import separate
-from router.protocol.oip import ReadStatistics, extensions, find_model, platform_of
+from router.protocol.oip import (
+    ReadStatistics,
+    extensions,
+    find_model,
+    platform_of,
+    served_versions,
+    told_of,
+    versions_of,
+)
 from router.protocol.outcomes import INTERNAL_ERROR
 from router.protocol.rest import plain_error, render_error
 from router.security.auth.asgi import caller
 from router.security.auth.identity import may_use
 from router.tensors.parts.errors import RequestError
 from router.tensors.parts.wording import quoted
-from router.tensors.request.decoded import MODEL_VERSION
 from router.tensors.rest import joined
 from serving.ports import Serving
 from serving.values.objectives import Objective
@@ -41,7 +48,7 @@ logger = logging.getLogger(__name__)
 
 Json = dict[str, object]
 Name = Annotated[str, Path(description="A name out of `GET /v2/models`.")]
-Version = Annotated[str, Path(description="Always `1`: models have variants here, not versions.")]
+Version = Annotated[str, Path(description="Of a model with numbered folders; else `1`.")]
 
 
 def create_app(
@@ -129,10 +136,10 @@ def _add_server(app: FastAPI, serving: Serving, name: str, version: str) -> None
 
 
 def _add_statistics(app: FastAPI, serving: Serving, read: ReadStatistics) -> None:
-    async def tell(*models: str) -> Response:
+    async def tell(models: Sequence[ServedModel]) -> Response:
         told = []
         for model in models:
-            told.append(read(model))
+            told.append(told_of(read, model))
             await asyncio.sleep(0)  # requests first
         return _json(
             200, orjson.dumps({"model_stats": told})
@@ -141,17 +148,17 @@ def _add_statistics(app: FastAPI, serving: Serving, read: ReadStatistics) -> Non
     @app.get("/v2/models/stats", tags=["operation"])
     async def statistics(request: Request) -> Response:
         """Return the counts and nanoseconds of all models since the start (the statistics extension)."""
-        return await tell(*_seen(serving, request))
+        return await tell([serving.models[name] for name in _seen(serving, request)])
 
     @app.get("/v2/models/{model}/stats", tags=["operation"])
     async def model_statistics(model: Name) -> Response:
-        """Return the same of one model."""
-        return await tell(find_model(serving, model, MODEL_VERSION).name)
+        """Return the same of one model, of all its versions."""
+        return await tell(served_versions(serving, find_model(serving, model).name))
 
     @app.get("/v2/models/{model}/versions/{model_version}/stats", tags=["operation"])
     async def model_version_statistics(model: Name, model_version: Version) -> Response:
         """Return the same, with the version said."""
-        return await tell(find_model(serving, model, model_version).name)
+        return await tell([find_model(serving, model, model_version)])
 
 
 def _seen(serving: Serving, request: Request) -> list[str]:
@@ -171,22 +178,22 @@ def _add_models(app: FastAPI, serving: Serving) -> None:
     async def model_metadata(model: Name) -> Json:
         """Return the inputs, outputs, variants and tiers of a model; -1 is a free dimension, the first is the
         batch."""
-        return describe(find_model(serving, model, MODEL_VERSION))
+        return describe(find_model(serving, model), versions_of(serving, model))
 
     @app.get("/v2/models/{model}/versions/{model_version}", tags=["metadata"])
     async def model_version_metadata(model: Name, model_version: Version) -> Json:
         """Return the same, with the version said."""
-        return describe(find_model(serving, model, model_version))
+        return describe(find_model(serving, model, model_version), versions_of(serving, model))
 
     @app.get("/v2/models/{model}/example", tags=["metadata"])
     async def model_example(model: Name) -> Response:
         """Return a request of one row to try, as the model's inputs are: the body of an inference."""
-        return _json(200, example_body(find_model(serving, model, MODEL_VERSION).spec))
+        return _json(200, example_body(find_model(serving, model).spec))
 
     @app.get("/v2/models/{model}/ready", tags=["health"])
     async def model_ready(model: Name) -> JSONResponse:
         """Return 200 if a replica of the model can take requests; otherwise 400."""
-        return readiness(find_model(serving, model, MODEL_VERSION).name)
+        return readiness(find_model(serving, model).name)
 
     @app.get("/v2/models/{model}/versions/{model_version}/ready", tags=["health"])
     async def model_version_ready(model: Name, model_version: Version) -> JSONResponse:
@@ -198,7 +205,7 @@ def _add_inference(app: FastAPI, route: InferRoute) -> None:
     @app.post("/v2/models/{model}/infer", tags=["inference"], openapi_extra=INFER_OPERATION)
     async def infer(model: Name, request: Request) -> Response:
         """Run the model on a batch of rows, as JSON or with binary tensors."""
-        return await route.answer(request, model, MODEL_VERSION)
+        return await route.answer(request, model, "")
 
     @app.post(
         "/v2/models/{model}/versions/{model_version}/infer",
@@ -219,17 +226,17 @@ def _add_cache(app: FastAPI, serving: Serving) -> None:
     @app.delete("/v2/cache/models/{model}", tags=["operation"])
     async def forget_model(model: Name) -> Json:
         """Return the same for one model."""
-        name = find_model(serving, model, MODEL_VERSION).name
+        name = find_model(serving, model).name
         return {"model": name, "dropped": serving.invalidate(name)}
 
 
-def describe(model: ServedModel) -> Json:
+def describe(model: ServedModel, versions: Sequence[str]) -> Json:
     """Return model metadata in the protocol's shape; what the protocol has no word for is under
-    `parameters`."""
+    `parameters`. `versions`: of the model, that are served."""
     spec = model.spec
     return {
-        "name": spec.name,
-        "versions": [MODEL_VERSION],
+        "name": spec.model_name,
+        "versions": versions,
         "platform": platform_of(spec),
         "inputs": [_describe_tensor(tensor, spec) for tensor in spec.inputs],
         "outputs": [_describe_tensor(tensor, spec) for tensor in spec.outputs if not tensor.parameter],

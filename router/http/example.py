@@ -22,7 +22,7 @@ def example_curl(url: str, specs: Iterable[ModelSpec], options: str = "") -> str
     Its request is written out where the line has at most LINE_CHARS, else asked of the gateway itself.
     """
     spec = min(specs, key=_effort)
-    model = f"{url}/v2/models/{spec.name}"
+    model = f"{url}/v2/models/{spec.model_name}"
     if _effort(spec)[1] <= LINE_CHARS:
         line = f"curl -s{options} {model}/infer -d '{example_body(spec).decode()}'"
         if len(line) <= LINE_CHARS:

@@ -15,7 +15,6 @@ from router.security.auth.identity import own_tenant
 from router.tensors.parts.errors import RequestError, bad_input, too_large
 from router.tensors.parts.nesting import over_count
 from router.tensors.parts.wording import quoted
-from router.tensors.request.decoded import MODEL_VERSION
 from serving.runtime.calls.selecting import SelectingServing
 from serving.selection.feedback import Feedback, FeedbackError
 
@@ -45,7 +44,7 @@ def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
         """Take feedback on answers, by the name (`x-penstock-query`) that each came with. Feedback is the
         right class (`label`, or `labels` of its rows) or the cost, 0 to 1 (`loss`, `losses`). Several at once
         are a list under `feedback`: all are taken, or none."""
-        name = find_model(selecting, model, MODEL_VERSION).name
+        name = find_model(selecting, model).name
         given = decode_feedback(await read_body(request, BODY_BYTES_MAX, _too_large))
         own = own_tenant(caller(request.scope))
         tenant = stated_tenant(selecting, fields_of(request.scope["headers"]), own)
@@ -55,7 +54,7 @@ def add_feedback(app: FastAPI, selecting: SelectingServing) -> None:
     async def selection(model: Name) -> Response:
         """Return the members of a model with a `selection`, and what is known of them: weights,
         probabilities, and the joint accuracy of members that vote together."""
-        return _json(selecting.selection(find_model(selecting, model, MODEL_VERSION).name))
+        return _json(selecting.selection(find_model(selecting, model).name))
 
 
 def decode_feedback(body: bytes | bytearray) -> list[Feedback]:

@@ -33,7 +33,7 @@ from router.security.auth.identity import own_tenant
 from router.tensors.generate import BODY_BYTES_MAX, flat_answer, protocol_request
 from router.tensors.parts.compression import unknown_coding
 from router.tensors.parts.errors import RETRY_US, RequestError, bad_input, memory_full, too_large
-from router.tensors.request.decoded import MODEL_VERSION, Decoded
+from router.tensors.request.decoded import Decoded
 from router.tensors.rest import joined
 from serving.policy.limits.memory import SMALL_BYTES
 from serving.ports import Reply, Serving
@@ -44,7 +44,7 @@ from serving.values.vocabulary import CLIENT_GONE, COMPLETED, MEMORY_FULL, QUEUE
 logger = logging.getLogger(__name__)
 
 Name = Annotated[str, Path(description="A name out of `GET /v2/models`.")]
-Version = Annotated[str, Path(description="Always `1`: models have variants here, not versions.")]
+Version = Annotated[str, Path(description="Of a model with numbered folders; else `1`.")]
 
 EVENTS: Final = "text/event-stream; charset=utf-8"
 _PLAIN: Final = (b"", b"identity")
@@ -269,7 +269,7 @@ class AnswerResponse(Response):
         if text is not None:
             if await answers.next() is not None:
                 return self._error(
-                    f"{_ONE}; '{asked.decoded.call.model.name}' gives more: ask generate_stream"
+                    f"{_ONE}; '{asked.decoded.call.model.spec.model_name}' gives more: ask generate_stream"
                 )
             reply = answers.reply
         if reply is None:
@@ -282,7 +282,7 @@ class AnswerResponse(Response):
         if text is None and self._events:
             return Response(b"", 200, {"cache-control": "no-cache"}, EVENTS)
         if text is None:
-            return self._error(f"{_ONE}; '{asked.decoded.call.model.name}' gave none")
+            return self._error(f"{_ONE}; '{asked.decoded.call.model.spec.model_name}' gave none")
         made = text, None, b""
         now_us = self._route.serving.now_us
         return _rendered(
@@ -323,12 +323,12 @@ def add_generate(app: FastAPI, route: GenerateRoute) -> None:
     @app.post("/v2/models/{model}/generate", tags=["inference"], openapi_extra=GENERATE_OPERATION)
     async def generate(model: Name, request: Request) -> Response:
         """Run the model on one row of flat JSON, and return its one answer (the extension generate)."""
-        return await route.answer(request, model, MODEL_VERSION, events=False)
+        return await route.answer(request, model, "", events=False)
 
     @app.post("/v2/models/{model}/generate_stream", tags=["inference"], openapi_extra=GENERATE_OPERATION)
     async def generate_stream(model: Name, request: Request) -> Response:
         """Return each answer as a Server-Sent Event, as the model gives it."""
-        return await route.answer(request, model, MODEL_VERSION, events=True)
+        return await route.answer(request, model, "", events=True)
 
     versioned = "/v2/models/{model}/versions/{model_version}"
 

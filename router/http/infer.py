@@ -78,7 +78,7 @@ class InferRoute:
             )
             if reply.answered_us:
                 made_us = serving.now_us() - reply.answered_us
-                serving.answered(name, reply, arrived_us - began_us, made_us)
+                serving.answered(decoded.call.model.name, reply, arrived_us - began_us, made_us)
             return response
         except RequestError as error:  # what was asked for cannot be written as it was asked
             return response_of(render_error(error), fields)

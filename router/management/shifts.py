@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from router.management.kept_json import KeptJson, kept_path
 from router.management.rounds import rounds
 from router.observing.status.attention import SHIFTED
 from router.observing.telemetry.counting.journal import Journal
 from router.observing.telemetry.counting.shapes import HOUR_S, KINDS, ModelShapes
+from router.settings.values.kept_json import KeptJson, kept_path
 
 logger = logging.getLogger("penstock.shifts")
 

@@ -13,10 +13,10 @@ from router.protocol.outcomes import unknown_model
 from router.tensors.heading import NAME_CHARS_MAX
 from router.tensors.parts.errors import RequestError, bad_input
 from router.tensors.parts.wording import quoted
-from router.tensors.request.decoded import MODEL_VERSION
 from router.tensors.request.parameters import LONGEST_US
 from serving.ports import Call, Serving
 from serving.values.specs import DEFAULT_TENANT, ModelSpec, ServedModel
+from serving.values.versions import MARK, model_of, version_name
 from serving.values.vocabulary import UNKNOWN_MODEL
 
 PLATFORMS: Final[Mapping[str, str]] = {
@@ -71,15 +71,48 @@ MAX_AGE_S: Final = 1 << 31
 _DIRECTIVE: Final = re.compile(r'([^\s,="]+)(?:\s*=\s*("[^"]*"|[^\s,"]*))?')
 
 
-def find_model(serving: Serving, name: str, version: str) -> ServedModel:
-    """Return the model of that name and version; RequestError (UNKNOWN_MODEL) where there is none."""
+def find_model(serving: Serving, name: str, version: str = "") -> ServedModel:
+    """Return the model of that name, or a version of it; `digits@2` is version 2 of digits, too.
+
+    RequestError (UNKNOWN_MODEL) where there is none.
+    """
     model = serving.models.get(name)
-    if model is None:
+    if model is not None and not version:
+        return model
+    asked, _, stated = name.partition(MARK)
+    version = version or stated
+    model = serving.models.get(asked)
+    if model is None or version != (stated or version):
         raise RequestError(UNKNOWN_MODEL, unknown_model(name, serving.models))
-    if version != MODEL_VERSION:
-        sentence = f"Request for unknown model: '{name}' version {quoted(version)[1:-1]} is not found"
-        raise RequestError(UNKNOWN_MODEL, f"{sentence}; the only version is {MODEL_VERSION}")
-    return model
+    if version == model.spec.model_version:
+        return model.pinned
+    beside = serving.models.get(version_name(asked, version))
+    if beside is None:
+        there = versions_of(serving, asked)
+        known = (
+            f"its versions are {', '.join(there)}" if len(there) > 1 else f"the only version is {there[0]}"
+        )
+        sentence = f"Request for unknown model: '{asked}' version {quoted(version)[1:-1]} is not found"
+        raise RequestError(UNKNOWN_MODEL, f"{sentence}; {known}")
+    return beside
+
+
+def versions_of(serving: Serving, name: str) -> list[str]:
+    """Return the versions of a model that are served, ascending; `name`: also of one of them."""
+    return [*dict.fromkeys(model.spec.model_version for model in served_versions(serving, name))]
+
+
+def served_versions(serving: Serving, name: str) -> list[ServedModel]:
+    """Return all served versions of a model, ascending; `name`: also of one of them."""
+    wanted = model_of(name)
+    found = (model for model in serving.models.values() if model.spec.model_name == wanted)
+    return sorted(found, key=lambda model: model.spec.version)
+
+
+def told_of(read: ReadStatistics, model: ServedModel) -> dict[str, object]:
+    """Return the statistics of a served model under its name and version in the protocol."""
+    spec = model.spec
+    return {**read(model.name), "name": spec.model_name, "version": spec.model_version}
 
 
 def tenant_of(serving: Serving, stated: str) -> str:

@@ -26,9 +26,11 @@ from router.settings.model_file.delays import bounded
 from router.settings.repository import RepositorySettings, read_repository
 from router.settings.served.cache import read_cache
 from router.settings.served.cells import read_cells
-from router.settings.served.entries import check_models, check_name, read_model
+from router.settings.served.ends import read_ends
+from router.settings.served.entries import check_models, check_name, read_entry
 from router.settings.served.floors import check_prices
 from router.settings.served.promises import read_tiers
+from router.settings.served.rollouts import check_rollouts
 from router.settings.served.scaling import check_scaling, read_scaling
 from router.settings.served.tenants import read_tenants
 from router.settings.values.client_shm import ClientShm, read_client_shm
@@ -192,9 +194,15 @@ def _read_models(
     count = len(entries) if isinstance(entries, list) else 0
     models: list[ServedModel | None] = []
     seen: dict[str, int] = {}
+    others: list[tuple[int, ServedModel | None]] = []  # versions, behind all entries
+    ends = read_ends(Path(os.path.abspath(findings.document.file)))
     for index in range(count):
-        models.append(read_model(findings, index, tiers))
+        first, *versions = read_entry(findings, index, tiers, ends)
+        models.append(first)
+        others += [(index, each) for each in versions]
         check_name(findings, models, seen)
+    models += [each for _, each in others]
+    findings.entries = [*range(count), *(index for index, _ in others)]
     check_models(findings, models, slices)
     check_scaling(findings, models, slices, scaling)
     check_headers(findings, models)
@@ -203,14 +211,23 @@ def _read_models(
     return models
 
 
-def read_served(document: Document, index: int) -> ServedModel:
-    """Return the entry `models[index]` of a document that was sound, with its model folder read anew.
-    SettingsError with all that is wrong with that folder, or with the entry because of it."""
+def read_served(document: Document, index: int) -> list[ServedModel]:
+    """Return the model of the entry `models[index]` of a document that was sound, and its other versions.
+
+    The model folder is read again. SettingsError with all that is wrong with that folder, or with the entry
+    because of it."""
     findings = Findings(document)
-    model = read_model(findings, index, read_tiers(findings))
-    if model is None or findings.problems:
+    models = read_entry(
+        findings, index, read_tiers(findings), read_ends(Path(os.path.abspath(document.file)))
+    )
+    findings.entries = [index] * (index + len(models))
+    read = [each for each in models if each is not None]
+    if any(each.rollout and each.rollout.of == read[0].name for each in read):
+        check_rollouts(findings, [*([None] * index), *models])
+    if len(read) < len(models) or findings.problems:
         raise SettingsError(findings.problems)
-    return with_headers(bounded(model, _read_limits(findings)), _read_server(findings).forward_headers)
+    limits, pattern = _read_limits(findings), _read_server(findings).forward_headers
+    return [with_headers(bounded(each, limits), pattern) for each in read]
 
 
 def read_server(document: Document) -> ServerSettings:

@@ -88,6 +88,18 @@ NESTED: Final[Mapping[type[BaseModel], Mapping[str, Nested]]] = {
 
 LIST: Final = {"type": "array", "items": ANY_TEXT, "minItems": 1}
 CORES: Final = {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1}
+VERSION_POLICY: Final = {"anyOf": [
+    {"const": "all"}, {"type": "null"},
+    *({"type": "object", "properties": {key: form}, "required": [key], "additionalProperties": False}
+      for key, form in (
+          ("all", {"type": "object", "maxProperties": 0}),
+          ("latest", {"anyOf": [WHOLE, {"type": "object", "properties": {"num_versions": WHOLE}}]}),
+          ("specific", {"anyOf": [
+              {"type": "array", "items": WHOLE, "minItems": 1},
+              {"type": "object", "properties": {"versions": {"type": "array", "items": WHOLE}}},
+          ]}),
+      )),
+]}  # fmt: skip
 FORMS: Final[Mapping[str, Mapping[str, Json]]] = {
     "AdminSection": {"hosts": LIST},
     "BatchingSection": {"policy": {"enum": [*POLICIES]}},
@@ -100,6 +112,7 @@ FORMS: Final[Mapping[str, Mapping[str, Json]]] = {
     "LoggingSection": {"level": {"enum": [*schema.LOG_LEVELS]}, "format": {"enum": [*schema.LOG_FORMATS]}},
     "NeedsSection": {"optimize": {"enum": [*OPTIMIZE]}},
     "InputSection": {"shape": SHAPE},
+    "ModelFile": {"version_policy": VERSION_POLICY},
     "OutputSection": {"shape": SHAPE, "labels": {"anyOf": [ANY_TEXT, LIST]}},
     "ParameterSection": {
         "type": {"enum": [*PARAMETER_TYPES]},
@@ -120,7 +133,7 @@ FORMS: Final[Mapping[str, Mapping[str, Json]]] = {
     "ServerSection": {"cors": LIST},
     "ServedSection": {
         "optimize": {"enum": [*OPTIMIZE]}, "isolate": {"enum": [*ISOLATE]}, "slices": LIST,
-        "variants": {"anyOf": [{"const": "all"}, LIST]},
+        "variants": {"anyOf": [{"const": "all"}, LIST]}, "version_policy": VERSION_POLICY,
     },
     "SliceSection": {"cores": {"anyOf": [WHOLE, CORES]}},
     "SizeHintSection": {"buckets": {"anyOf": [WHOLE, {"type": "array", "items": WHOLE, "minItems": 1}]}},

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from router.settings.model_file.models import MODEL_FILE
+from router.settings.model_file.folders import MODEL_FILE
 from router.settings.values.document import read_document
 from router.settings.values.findings import Findings
 from router.settings.values.problems import SettingsError, SettingsProblem, fault, nearest_path
@@ -91,7 +91,7 @@ def serve_alone(
     of the settings; `cache`: they ask for kept answers. SettingsError where its model.yaml states no SLO."""
     if not spec.slo_us:
         message = f"how soon is {spec.name} to answer? expected slo_ms: 100, say, or an entry in `models:`"
-        raise SettingsError([SettingsProblem(str(spec.folder / MODEL_FILE), 1, 1, "slo_ms", message)])
+        raise SettingsError([SettingsProblem(str(spec.home / MODEL_FILE), 1, 1, "slo_ms", message)])
     return ServedModel(
         spec=spec,
         slo_us=spec.slo_us,

@@ -47,6 +47,7 @@ from router.observing.tracing.begin import begin_tracing
 from router.observing.troubles import settled, troubles
 from router.payloads.bulk.pool import Bulk, process_count
 from router.payloads.regions.registry import open_registry
+from router.protocol.oip import versions_of
 from router.security.auth.following import KeyWatch
 from router.security.auth.guard import KeyGuard
 from router.security.auth.keys import KeyFile
@@ -81,6 +82,7 @@ from serving.runtime.slicing.choice import device_actuator
 from serving.runtime.slicing.opening import DeviceShares
 from serving.simulation.tables import find_capacity
 from serving.values.specs import Limits, ServedModel
+from serving.values.versions import ONLY
 
 Keys = Sequence[KeySpec]
 
@@ -103,7 +105,7 @@ class GatewayServer:
         self._started_us = self.gateway.now_us()
         self._telemetry.triton_names = server.triton_metrics
         self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
-        self._tracing = begin_tracing(settings.tracing, self._telemetry)
+        self._tracing = begin_tracing(settings.tracing, self._telemetry, self._version_of)
         self._selecting = selecting = self._make_calls(settings, record)
         self._rates = selecting.rates
         store = ProfileStore(settings.profiles)
@@ -131,7 +133,7 @@ class GatewayServer:
         )
         self._feed = Feed(lambda: self.board.describe(), events)
         self._make_edges(server, limits)
-        self.rollouts = RolloutBoard(selecting, self._telemetry, selecting.splits, settings.path)
+        self.rollouts = self._make_rollouts()
         self.shifts = ShiftBoard(self._telemetry.journal, settings.path)
         self.board = self._board()
         self._known = set(self.gateway.models)
@@ -218,7 +220,8 @@ class GatewayServer:
     def _configure(self, model: ServedModel) -> Any:
         """Return the model's ModelConfig."""
         slices = {name: record.spec for name, record in self.fleet.control.slices.items()}
-        return model_config(model, self._settings.limits, slices, keeps=self._cache is not None)
+        keeps, versions = self._cache is not None, versions_of(self.serving, model.name)
+        return model_config(model, self._settings.limits, slices, keeps=keeps, versions=versions)
 
     def _take_filed(self, filed: Settings) -> None:
         """Follow another penstock.yaml where that is no change of models or slices."""
@@ -243,6 +246,10 @@ class GatewayServer:
         account.count("bulk", lambda: self._bulk.held_bytes)
         self.rpc.count(account)
         self._bulk.use(account)
+
+    def _make_rollouts(self) -> RolloutBoard:
+        path, renew = self._settings.path, self.operations.repository.renew
+        return RolloutBoard(self._selecting, self._telemetry, self._selecting.splits, path, renew)
 
     def _take_models(self) -> None:
         """Tell telemetry and the REST server that the models have changed."""
@@ -371,6 +378,10 @@ class GatewayServer:
         )
         return StatusBoard(parts, self._started_us)
 
+    def _version_of(self, name: str) -> str:
+        model = self.gateway.models.get(name)
+        return ONLY if model is None else model.spec.model_version
+
     def _present(self) -> Present:
         gateway = self.gateway
         store = self._cache.store if self._cache else None
@@ -394,6 +405,7 @@ class GatewayServer:
             gpus=self._devices.used(),
             cordoned=self._devices.cordoned,
             redis=describe_redis(self._redis),
+            versions={name: self._version_of(name) for name in gateway.models},
         )
 
     def _condition(self, replicas: Sequence[ReplicaBody]) -> ConditionPresent:

@@ -13,7 +13,7 @@ from router.tensors.parts.nesting import over_count, too_deep
 from router.tensors.parts.places import Place, read_place, refused_classes
 from router.tensors.parts.wording import listed, quoted, suggestion
 from router.tensors.request.check import ClaimedInput, check_count, find_outputs
-from router.tensors.request.decoded import MODEL_VERSION, RequestedOutput
+from router.tensors.request.decoded import RequestedOutput
 from router.tensors.request.extensions import INPUT, OUTPUT, refuse_unread
 from serving.values.specs import Limits, ServedModel
 
@@ -85,7 +85,7 @@ def parse_object(text: bytes, limits: Limits) -> Object:
 
 def check_model(document: Object, model: ServedModel) -> None:
     """Raise RequestError if the request names another model than its path does."""
-    for key, path in (("model_name", model.name), ("model_version", MODEL_VERSION)):
+    for key, path in (("model_name", model.spec.model_name), ("model_version", model.spec.model_version)):
         stated = document.get(key)
         if stated not in (None, "", path):
             raise bad_input(f"{key!r} of the request is {quoted(stated)}, but its path names {quoted(path)}")

@@ -14,7 +14,7 @@ from router.tensors.fields import parse_object
 from router.tensors.parts.elements import list_elements
 from router.tensors.parts.errors import bad_input, too_large
 from router.tensors.parts.wording import quoted, written
-from router.tensors.request.decoded import MODEL_VERSION, Decoded
+from router.tensors.request.decoded import Decoded
 from serving.values.specs import Limits, ServedModel, TensorSpec
 from serving.values.tensor import ANY, Tensor
 
@@ -78,7 +78,8 @@ def _input(spec: TensorSpec, value: object) -> dict[str, object]:
 def flat_answer(decoded: Decoded, outputs: Sequence[Tensor]) -> bytes:
     """Return an answer as a flat JSON object: a single element by itself, several as a list. RequestError
     (BAD_INPUT) if it is too large for that, or no text."""
-    found: dict[str, object] = {"model_name": decoded.call.model.name, "model_version": MODEL_VERSION}
+    spec = decoded.call.model.spec
+    found: dict[str, object] = {"model_name": spec.model_name, "model_version": spec.model_version}
     if decoded.id:
         found[_ID] = decoded.id
     size = sum(len(outputs[wanted.index].data) for wanted in decoded.wanted)

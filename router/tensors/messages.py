@@ -20,6 +20,7 @@ SMALL_BYTES: Final = 1 << 16
 besides its tensors must not take more."""
 
 NAME: Final = 1
+VERSION: Final = 2
 """The field of a ModelInferRequest with the model's name."""
 
 OTHERS_MAX: Final = 1 << 16

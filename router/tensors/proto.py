@@ -38,12 +38,13 @@ from router.tensors.request.check import (
     in_one_row,
     left_out,
 )
-from router.tensors.request.decoded import MODEL_VERSION, Decoded, RequestedOutput
+from router.tensors.request.decoded import Decoded, RequestedOutput
 from router.tensors.request.extensions import INPUT, OUTPUT, only_binary, refuse_unread
 from router.tensors.request.parameters import read
 from serving.ports import Reply
 from serving.values.specs import Limits, ServedModel
 from serving.values.tensor import Buffer, Tensor
+from serving.values.versions import ONLY, model_of
 
 _CONTENTS = {
     "BOOL": "bool_contents",
@@ -115,7 +116,7 @@ class Plan:
 _PLANS: Recent[tuple[bytes, int], Plan] = Recent(512)
 """By what stands before the raw contents, and by how many these are."""
 
-_OPENINGS: Recent[str, bytes] = Recent(256)
+_OPENINGS: Recent[tuple[str, int], bytes] = Recent(256)
 _OUTPUTS: Recent[tuple[str, str, tuple[int, ...]], bytes] = Recent(512)
 _PLACED_OUTPUTS: Recent[tuple[str, str, tuple[int, ...], int, Place], bytes] = Recent(512)
 
@@ -246,8 +247,8 @@ def encode(decoded: Decoded, reply: Reply) -> bytes:
     """Return the ModelInferResponse of a COMPLETED request, as it is sent: raw contents are its last field,
     and a message with them in it would copy each twice more."""
     spec = decoded.call.model.spec
-    name = spec.name
-    parts: list[Buffer] = [_OPENINGS.get(name) or _opening(name)]
+    told = spec.name, reply.version or spec.version
+    parts: list[Buffer] = [_OPENINGS.get(told) or _opening(told)]
     if decoded.id:
         text = decoded.id.encode()
         parts += (_head(_ID, len(text)), text)
@@ -290,10 +291,11 @@ def _parameters(values: Mapping[str, Value]) -> bytes:
     return field
 
 
-def _opening(model: str) -> bytes:
-    """Return the first fields of every answer of a model, and remember them."""
-    opening = oip.ModelInferResponse(model_name=model, model_version=MODEL_VERSION)
-    _OPENINGS.put(model, opening.SerializeToString())
+def _opening(told: tuple[str, int]) -> bytes:
+    """Return the first fields of every answer of a version of a model, and remember them."""
+    name, version = told
+    opening = oip.ModelInferResponse(model_name=model_of(name), model_version=str(version or ONLY))
+    _OPENINGS.put(told, opening.SerializeToString())
     return bytes(opening.SerializeToString())
 
 

@@ -18,11 +18,12 @@ from router.tensors.parts.places import Memory, Place, fill, place_parameters, p
 from router.tensors.parts.recent import Recent
 from router.tensors.parts.wording import written
 from router.tensors.request.check import ClaimedInput, arrange, check_size, in_one_row, left_out
-from router.tensors.request.decoded import MODEL_VERSION, Decoded, RequestedOutput
+from router.tensors.request.decoded import Decoded, RequestedOutput
 from router.tensors.request.parameters import read
 from serving.ports import Reply
 from serving.values.specs import Limits, ServedModel
 from serving.values.tensor import ANY, ITEM_BYTES, Buffer, Tensor
+from serving.values.versions import ONLY, model_of
 
 PLANNED_HEADER_BYTES = 2048
 """Longer JSON headers are parsed each time; with the 1024 of _PLANS they bound its memory (about 10 MiB)."""
@@ -79,7 +80,7 @@ class _Plan:
 _PLANS: Recent[tuple[int, bytes], _Plan] = Recent(512)
 """By model and header. A plan holds its model (in its heading), so no other can come to have its id."""
 
-_OPENINGS: Recent[str, bytes] = Recent(256)
+_OPENINGS: Recent[tuple[str, int], bytes] = Recent(256)
 _BINARY_OUTPUTS: Recent[tuple[str, str, tuple[int, ...], int], bytes] = Recent(512)
 _PLACED_OUTPUTS: Recent[tuple[str, str, tuple[int, ...], int, Place], bytes] = Recent(512)
 
@@ -158,8 +159,8 @@ def encode_parts(decoded: Decoded, reply: Reply) -> tuple[Body, int | None]:
     (BAD_INPUT) if a BYTES output that was asked for as JSON is no UTF-8 text.
     """
     spec = decoded.call.model.spec
-    name = spec.name
-    parts = [_OPENINGS.get(name) or _opening(name)]
+    told = spec.name, reply.version or spec.version
+    parts = [_OPENINGS.get(told) or _opening(told)]
     if decoded.id:
         parts += (b'"id":', orjson.dumps(decoded.id), b",")
     if parameters := parameters_of(decoded, reply.outputs):
@@ -331,9 +332,11 @@ def _decode_raw(body: Buffer, model: ServedModel, limits: Limits) -> Decoded:
     return heading.complete([Tensor(claim.name, claim.datatype, shape, data)], None)
 
 
-def _opening(model: str) -> bytes:
-    opening = orjson.dumps({"model_name": model, "model_version": MODEL_VERSION})[:-1] + b","
-    _OPENINGS.put(model, opening)
+def _opening(told: tuple[str, int]) -> bytes:
+    name, version = told
+    stated = {"model_name": model_of(name), "model_version": str(version or ONLY)}
+    opening = orjson.dumps(stated)[:-1] + b","
+    _OPENINGS.put(told, opening)
     return opening
 
 

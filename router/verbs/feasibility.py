@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 
-from router.settings.model_file.models import MODEL_FILE
+from router.settings.model_file.folders import MODEL_FILE
 from router.settings.served.floors import accuracy_text, answering, objectives
 from router.settings.served.promises import CHOOSING, FLOORS, stated_at
 from router.settings.values.findings import Findings
@@ -133,22 +133,22 @@ def _piece(latency: Latency, slo_us: int, size: int, batch_max: int) -> int:
 
 def check_promises(findings: Findings, index: int, measured: Measurements) -> Iterator[str]:
     """Hold what is promised of `models[index]` against what was measured; notes, a sentence each."""
-    document, model = findings.document, measured.model
-    floored = stated_at(document, index, "", FLOORS) is not None
+    model = measured.model
+    floored = stated_at(findings, index, "", FLOORS) is not None
     for objective in objectives(model):
         each = replace(objective, variants=answering(model, objective))
-        chosen = stated_at(document, index, each.tier, CHOOSING)
-        slo = stated_at(document, index, each.tier, ("slo_ms", "slo_rows"))
+        chosen = stated_at(findings, index, each.tier, CHOOSING)
+        slo = stated_at(findings, index, each.tier, ("slo_ms", "slo_rows"))
         if each.tier and not chosen and not slo:
             continue  # it is promised what the model is
         loc = slo or chosen if each.tier else None
         _check_slo(findings, loc or ("models", index, "slo_ms"), measured, each)
-        cost = stated_at(document, index, each.tier, ("cost_max",))
+        cost = stated_at(findings, index, each.tier, ("cost_max",))
         if cost is not None and each.cost_max < inf:
             _check_cost(findings, cost, measured, each)
         if model.selection is None:
             yield from _check_rows(findings, index, measured, each)
-        unfloored = not floored and stated_at(document, index, each.tier, FLOORS) is None
+        unfloored = not floored and stated_at(findings, index, each.tier, FLOORS) is None
         if chosen and unfloored and len(each.variants) > 1 and model.selection is None:
             yield _unfloored_sentence(model, each)
 
@@ -187,10 +187,9 @@ def _check_rows(
     which, slo = measured.largest, slo_text(objective.slo_us)
     places = ", ".join(each.name for each in measured.slices)
     if objective.slo_rows > possible:
-        document = findings.document
-        loc = stated_at(document, index, objective.tier, ("slo_rows", "slo_ms"))
+        loc = stated_at(findings, index, objective.tier, ("slo_rows", "slo_ms"))
         loc = loc or ("models", index, "slo_rows")
-        here = any(stated_at(document, index, tier, ("slo_rows",)) for tier in (objective.tier, ""))
+        here = any(stated_at(findings, index, tier, ("slo_rows",)) for tier in (objective.tier, ""))
         what = f"{model.name} answers at most {possible:,} rows{which} of a request within {slo}"
         cure = f"lower slo_rows{'' if here else f' of its {MODEL_FILE}'} to {stated:,}, or raise slo_ms"
         findings.warn(loc, f"{tier_text(objective)}{what}, by what was measured on {places}; {cure}")

@@ -14,6 +14,7 @@ from serving.values.applications import Application
 from serving.values.objectives import Needs, Objective, RateSpec, ReplicaSpec, SelectionSpec, ranked, resolve
 from serving.values.rollouts import RolloutSpec
 from serving.values.sequences import SequenceSpec
+from serving.values.versions import ONLY, model_of
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
@@ -208,7 +209,8 @@ class ModelSpec:
     request, of one row, has any number of answers. `sequence`: None for a model whose requests stand for
     themselves. `code`: the file of its Python code, None for `model.py`. `unbatched`: clients and the model's
     code know no batch dimension; all in between has one, of one row. `padded`: the sizes along which rows of
-    unlike length share a batch."""
+    unlike length share a batch. `version`: the number of its folder, or 0; then
+    `name` is as `serving.values.versions` says."""
 
     name: str
     folder: Path
@@ -231,6 +233,22 @@ class ModelSpec:
     application: Application | None = None
     priorities: Priorities | None = None
     code: Path | None = None
+    version: int = 0
+
+    @property
+    def model_name(self) -> str:
+        """The name of the model in requests and answers, whatever the version."""
+        return model_of(self.name)
+
+    @property
+    def model_version(self) -> str:
+        """The version that answers state."""
+        return str(self.version) if self.version else ONLY
+
+    @property
+    def home(self) -> Path:
+        """The folder with the model's model.yaml; `folder` is the version's own, if it has versions."""
+        return self.folder.parent if self.version else self.folder
 
     def told(self, tensor: TensorSpec) -> tuple[int, ...]:
         """Return the shape that clients know of an input or output."""
@@ -282,7 +300,8 @@ class ServedModel:
     `by_tier` are these as the model can meet them. `replicas`: the range that follows the load; None: one on
     each slice. `required`: the gateway is not ready without the model, even if it was never loaded.
     `isolate`: whether it has an own process on its slices, of ISOLATE. `rollout`: of the model whose place it
-    is to take.
+    is to take. `stays`: requests for it go to no candidate, as they name its version; `pinned` is the same
+    model for these.
     """
 
     spec: ModelSpec
@@ -301,6 +320,8 @@ class ServedModel:
     required: bool = False
     isolate: str = "auto"
     rollout: RolloutSpec | None = None
+    stays: bool = False
+    pinned: "ServedModel" = field(init=False, compare=False, repr=False)
     name: str = field(init=False)  # the spec's; a field, because each request reads it several times
     own: Objective = field(init=False, compare=False, repr=False)
     by_tier: dict[str, Objective] = field(init=False, compare=False, repr=False)
@@ -313,6 +334,8 @@ class ServedModel:
         own = resolve(self.needs, accuracy, fixed, self.slo_us)
         tiers = (resolve(each.over(self.needs), accuracy, fixed, self.slo_us) for each in self.tiers)
         object.__setattr__(self, "name", self.spec.name)
+        own_version = self.spec.version and not self.stays
+        object.__setattr__(self, "pinned", replace(self, stays=True) if own_version else self)
         object.__setattr__(self, "_accuracy", known)
         object.__setattr__(self, "own", own)
         object.__setattr__(self, "by_tier", {each.tier: each for each in tiers})

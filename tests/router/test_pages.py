@@ -9,7 +9,7 @@ import yaml
 
 from router.cli import app
 from router.settings import SettingsError, load_model, load_settings
-from router.settings.model_file.models import MODEL_FILE
+from router.settings.model_file.folders import MODEL_FILE
 from router.settings.model_file.schema import ModelFile
 from router.settings.values.schema import GatewayFile
 

@@ -30,12 +30,12 @@ from router.protocol.outcomes import ANSWERS
 from router.protocol.promises import promise
 from router.security.auth.identity import Identity
 from router.tensors.answer.storing import store, stored_bytes, storing
-from router.tensors.messages import SMALL_BYTES, Outline, outline
+from router.tensors.messages import SMALL_BYTES, VERSION, Outline, early_text, outline
 from router.tensors.parts.compression import coding_of_message
 from router.tensors.parts.errors import RequestError, bad_input
 from router.tensors.parts.places import CopyFirst, Memory
 from router.tensors.proto import check_besides, decode, encode, key_of, parse, recall
-from router.tensors.request.decoded import MODEL_VERSION, Decoded
+from router.tensors.request.decoded import Decoded
 from router.tensors.request.parameters import take_fields
 from serving.ports import Call, Reply, Serving
 from serving.values.specs import Limits, ServedModel
@@ -91,7 +91,7 @@ class Inferences:
             found = outline(raw, self._limits)
             name = found.name
             if found.besides > SMALL_BYTES and not found.raw:
-                model = self._model(name, "", asked.identity)
+                model = self._model(name, early_text(raw, VERSION), asked.identity)
                 self.bulk.admit(len(raw))
                 raw = await self.bulk.run("unfold_rpc", len(raw), raw, model, self._limits)
         except RequestError as error:
@@ -118,7 +118,7 @@ class Inferences:
             name = found.name
             key = key_of(raw, found)
             plan = recall(key, self._limits)
-            if plan is not None and plan.model is self._serving.models.get(name) and not self._stopping():
+            if plan is not None and self._is_current(plan.model) and not self._stopping():
                 self._calls.check_model(asked.identity, name)
                 decoded = plan.take(raw, found, memory)
             else:
@@ -158,6 +158,10 @@ class Inferences:
             raise RequestError(DRAINING, ANSWERS[DRAINING].sentence)
         model = self._model(found.name, request.model_version, identity)
         return decode(request, model, self._limits, apart, key, memory)
+
+    def _is_current(self, model: ServedModel) -> bool:
+        served = self._serving.models.get(model.name)
+        return served is not None and (model is served or model is served.pinned)
 
     def _stopping(self) -> bool:
         return self._calls.stopping.is_set()
@@ -205,7 +209,7 @@ class Inferences:
 
     def _model(self, name: str, version: str, identity: Identity | None) -> ServedModel:
         self._calls.check_model(identity, name)
-        return find_model(self._serving, name, version or MODEL_VERSION)
+        return find_model(self._serving, name, version)
 
 
 def check_decoupled(decoded: Decoded, streams: bool) -> None:

@@ -21,14 +21,21 @@ from router.payloads.bulk.pool import Bulk
 from router.payloads.regions.registry import Regions
 from router.protocol.account import Account
 from router.protocol.explanation import separate
-from router.protocol.oip import ReadStatistics, extensions, find_model, platform_of
+from router.protocol.oip import (
+    ReadStatistics,
+    extensions,
+    find_model,
+    platform_of,
+    served_versions,
+    told_of,
+    versions_of,
+)
 from router.security.auth.guard import KeyGuard
 from router.security.auth.identity import CALLER, may_use
 from router.security.auth.rights import rpc_roles
 from router.security.tls.gate import Gate
 from router.tensors.parts.errors import RequestError
 from router.tensors.protos.files import POOL, oip
-from router.tensors.request.decoded import MODEL_VERSION
 from serving.ports import Call, Reply, Serving
 from serving.values.specs import Limits, ServedModel
 from serving.values.vocabulary import COMPLETED
@@ -159,7 +166,7 @@ class RpcService:
 
     def _model(self, name: str, version: str) -> ServedModel:
         self.calls.check_model(CALLER.get(), name)
-        return find_model(self.serving, name, version or MODEL_VERSION)
+        return find_model(self.serving, name, version)
 
     # metadata
 
@@ -174,8 +181,11 @@ class RpcService:
             self.calls.check_model(CALLER.get(), request.name)
         except RequestError as error:
             await abort(context, reply_of(error))
-        known = request.name in self.serving.models and request.version in ("", MODEL_VERSION)
-        return oip.ModelReadyResponse(ready=known and self.serving.model_ready(request.name))
+        try:
+            name = find_model(self.serving, request.name, request.version).name
+        except RequestError:
+            return oip.ModelReadyResponse(ready=False)
+        return oip.ModelReadyResponse(ready=self.serving.model_ready(name))
 
     async def _server_metadata(self, _request: Any, _context: Any) -> Any:
         return oip.ServerMetadataResponse(
@@ -189,8 +199,8 @@ class RpcService:
             await abort(context, reply_of(error))
         tensor = oip.ModelMetadataResponse.TensorMetadata
         return oip.ModelMetadataResponse(
-            name=spec.name,
-            versions=[MODEL_VERSION],
+            name=spec.model_name,
+            versions=versions_of(self.serving, spec.name),
             platform=platform_of(spec),
             inputs=[tensor(name=t.name, datatype=t.datatype, shape=spec.told(t)) for t in spec.inputs],
             outputs=[
@@ -202,15 +212,21 @@ class RpcService:
 
     async def _model_statistics(self, request: Any, context: Any) -> Any:
         try:
-            one = [self._model(request.name, request.version).name] if request.name else []
+            one = self._counted(request.name, request.version) if request.name else []
         except RequestError as error:
             await abort(context, reply_of(error))
         answer = oip.ModelStatisticsResponse()
         caller = CALLER.get()
-        for name in one or [each for each in self.serving.models if may_use(caller, each)]:
-            answer.model_stats.add(**self._statistics(name))
+        every = [model for name, model in self.serving.models.items() if may_use(caller, name)]
+        for model in one or every:
+            answer.model_stats.add(**told_of(self._statistics, model))
             await asyncio.sleep(0)  # requests first
         return answer
+
+    def _counted(self, name: str, version: str) -> list[ServedModel]:
+        """Return the version of a model; without one, all versions."""
+        model = self._model(name, version)
+        return [model] if version else served_versions(self.serving, model.name)
 
     # what a server is told
 

@@ -31,6 +31,7 @@ from serving.policy.limits.memory import SMALL_BYTES
 from serving.ports import Reply, Serving
 from serving.values.specs import Limits
 from serving.values.tensor import Tensor
+from serving.values.versions import ONLY
 from serving.values.vocabulary import COMPLETED, DRAINING, MEMORY_FULL, QUEUE_FULL
 
 logger = logging.getLogger(__name__)
@@ -231,7 +232,9 @@ class ModelStream:
             self._fail(request, reply)
             return
         if not request.in_turn:
-            self._end(request, stream_end(request.id, request.model) if decoded.empty_final else b"", OK)
+            self._end(
+                request, stream_end(request.id, decoded.call.model.spec) if decoded.empty_final else b"", OK
+            )
             return
         inferences = self._streams.inferences
         if inferences.stores_much(decoded, reply):
@@ -291,7 +294,8 @@ class ModelStream:
         """Answer with an error. `message`: of a request that was not understood, for its id."""
         if message and request.decoded is None:
             request.id, request.model = early_text(message, _ID), early_text(message, NAME)
-        self._end(request, stream_error(sentence, request.id, request.model), status)
+        version = request.decoded.call.model.spec.model_version if request.decoded else ONLY
+        self._end(request, stream_error(sentence, request.id, request.model, version), status)
 
     def _end(self, request: StreamRequest, wire: bytes, status: str) -> None:
         """Queue the last answer of a request; b"": it has had all."""

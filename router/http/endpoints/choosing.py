@@ -5,7 +5,6 @@ from router.protocol.oip import find_model
 from router.security.auth.identity import Identity, may_use
 from router.tensors.parts.errors import bad_input
 from router.tensors.parts.wording import listed
-from router.tensors.request.decoded import MODEL_VERSION
 from serving.ports import Serving
 from serving.values.specs import ServedModel
 
@@ -24,7 +23,7 @@ def choose(serving: Serving, endpoint: Endpoint, name: str, identity: Identity |
             known = f"models {listed(able)} serve it: name one in 'model'" if able else "no model serves it"
             raise bad_input(f"the request to {path} names no model, and {known}")
         name = able[0]
-    model = find_model(serving, name, MODEL_VERSION)
+    model = find_model(serving, name)
     if not endpoint.serves(model.spec):
         others = f"; {listed(able)} can" if able else ""
         needed = f"`endpoints: {{task: {endpoint.tasks[0]}}}` in its model.yaml"

@@ -19,7 +19,6 @@ from router.protocol.rest import fields_of, render_error
 from router.security.auth.asgi import caller
 from router.security.auth.identity import may_use
 from router.tensors.parts.errors import RequestError
-from router.tensors.request.decoded import MODEL_VERSION
 from serving.ports import Serving
 from serving.values.specs import ServedModel
 
@@ -82,7 +81,7 @@ def _add_models(app: FastAPI, serving: Serving) -> None:
         """Return one model: OpenAI's document, and beside it `name` and `ready` as KServe v1 has them. 503
         while no replica is ready."""
         try:
-            found = find_model(serving, model, MODEL_VERSION)
+            found = find_model(serving, model)
         except RequestError as error:
             refused = dressed(render_error(error), OPENAI, error.outcome, error.message)
             return response_of(refused, fields_of(request.scope["headers"]))

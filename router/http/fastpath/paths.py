@@ -1,14 +1,14 @@
-"""Which request targets the fast path answers: `/v2/models/{model}[/versions/1]/infer`.
+"""Which request targets the fast path answers: `/v2/models/{model}[/versions/N]/infer`.
 
-Everything it does not know (another version, an unknown model, `//`, a trailing slash) belongs to
+Everything it does not know (an unknown version or model, `//`, a trailing slash) belongs to
 the ASGI application, which answers it or says why not; so this needs no error of its own.
 """
 
 from collections.abc import Mapping
 from urllib.parse import unquote_to_bytes
 
-from router.tensors.request.decoded import MODEL_VERSION
 from serving.values.specs import ServedModel
+from serving.values.versions import MARK
 
 
 class InferPaths:
@@ -21,12 +21,15 @@ class InferPaths:
         self.serve(models)
 
     def serve(self, models: Mapping[str, ServedModel]) -> None:
-        """Serve these models from now on, and no others."""
+        """Serve these models from now on, and no others.
+
+        A version that gets another name is served under both for a moment; the model's own name counts.
+        """
         by_path: dict[bytes, ServedModel] = {}
-        for name, model in models.items():
-            path = f"/v2/models/{name}".encode()
-            by_path[path + b"/infer"] = model
-            by_path[path + f"/versions/{MODEL_VERSION}/infer".encode()] = model
+        for name, model in sorted(models.items(), key=lambda item: MARK in item[0]):
+            spec, home = model.spec, f"/v2/models/{model.spec.model_name}"
+            by_path[f"/v2/models/{name}/infer".encode()] = model
+            by_path.setdefault(f"{home}/versions/{spec.model_version}/infer".encode(), model.pinned)
         self._by_path = by_path
 
     def find(self, target: bytes) -> ServedModel | None:

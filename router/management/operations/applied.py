@@ -13,10 +13,10 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from router.management.kept_json import kept_path
 from router.management.operations.slice_json import number, read_slice, text, told_slice
 from router.settings import Settings
 from router.settings.machine.slices import usable_cores
+from router.settings.values.kept_json import kept_path
 from serving.profile.files.shared_files import read_regular, replace_file, sync_folder
 from serving.runtime.slicing.choice import device_named
 from serving.runtime.slicing.contract import SlicingError
@@ -78,7 +78,7 @@ def digest(settings: Settings) -> str:
             ]
             for each in settings.slices
         ],
-        [[each.name, each.slices] for each in settings.models],
+        [[each.name, each.slices] for each in settings.models if each.name == each.spec.model_name],
     ]
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()
 
@@ -137,10 +137,14 @@ def in_force(settings: Settings, found: AppliedPlacement) -> Settings:
         settings,
         slices=tuple(replace(each, rehearsal=how.get(each.device, each.rehearsal)) for each in found.slices),
         models=tuple(
-            replace(each, slices=found.models.get(each.name) or remaining(each, names))
-            for each in settings.models
+            replace(each, slices=_places(found, each) or remaining(each, names)) for each in settings.models
         ),
     )
+
+
+def _places(found: AppliedPlacement, model: ServedModel) -> tuple[str, ...]:
+    """Return the slices of the model; a version that has come since is where the model is."""
+    return found.models.get(model.name) or found.models.get(model.spec.model_name, ())
 
 
 def remaining(model: ServedModel, names: Sequence[str]) -> tuple[str, ...]:

@@ -118,7 +118,7 @@ class Current:
         self._fleet.know(known)
         self.settings = settings
         self._fleet.scale(settings.scaling)
-        self._fleet.want(DesiredState.of(settings.slices, settings.models), by)
+        self._fleet.want(DesiredState.of(settings.slices, settings.models), by or _renamed(before, settings))
         while (state := self._fleet.movement) is not RolloutState.STEADY:
             if state is RolloutState.TURNING_BACK and back is not None:
                 await back()
@@ -129,6 +129,17 @@ class Current:
             self.settings = before
             self._fleet.scale(before.scaling)
             raise ChangeRefused(reasons)
+
+
+def _renamed(before: Settings, after: Settings) -> Sequence[DesiredState]:
+    """Return the state to go through if versions get other names: under both, so that one always answers."""
+    served = {(each.spec.model_name, each.spec.version) for each in before.models if each.spec.version}
+    names = {each.name for each in before.models}
+    there = (each for each in after.models if (each.spec.model_name, each.spec.version) in served)
+    moved = [each for each in there if each.name not in names]
+    if not moved or before.slices != after.slices:
+        return ()
+    return (DesiredState.of(before.slices, (*before.models, *moved)),)
 
 
 def _conflicts(before: Sequence[ServedModel], after: Sequence[ServedModel]) -> Sequence[str]:

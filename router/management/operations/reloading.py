@@ -6,7 +6,8 @@ from typing import Final, Protocol
 
 from router.management.operations.repository.refusals import RepositoryError
 from router.settings import Settings
-from router.settings.builds import revision_of
+from router.settings.model_file.folders import versions_in
+from router.settings.model_file.revisions import revision_of
 from serving.values.specs import ServedModel
 
 LOOK_S: Final = 0.5
@@ -55,4 +56,8 @@ class ModelReloads:
 
 
 def _revisions(models: Sequence[ServedModel]) -> dict[str, str]:
-    return {model.spec.name: revision_of(model) for model in models}
+    """Return what tells the files of each model from others: of all served versions, and which there are."""
+    found = {model.spec.model_name: f"{versions_in(model.spec.home)}" for model in models}
+    for model in sorted(models, key=lambda each: each.spec.version):
+        found[model.spec.model_name] += f" {revision_of(model)}"
+    return found

@@ -6,28 +6,27 @@ starts again serves as before, and a candidate with other files is rolled out ag
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from math import log
 from pathlib import Path
 from typing import Final
 
-from router.management.kept_json import KeptJson, kept_path
+from router.management.operations.repository.refusals import RepositoryError
 from router.management.rounds import rounds
 from router.observing.rollout_status import MeasureStatus, RolloutStatus
 from router.observing.telemetry import Counters, Telemetry
+from router.settings.served.ends import Ends, ends_file, logger, read_ends
 from serving.policy.rollouts.course import ENDS, Course, CourseState, Totals
 from serving.policy.rollouts.evidence import Trials
 from serving.ports import Serving
 from serving.runtime.calls.splitting import Shadow, Split, Splits
 from serving.values.rollouts import RolloutSpec
 from serving.values.specs import ServedModel
-
-logger = logging.getLogger("penstock.rollouts")
+from serving.values.versions import MARK
 
 LOOK_S: Final = 1.0
-Ends = dict[str, dict[str, str]]
-"""How rollouts ended, by candidate: `of`, `revision`, `state` and `why`."""
+NEVER: Final = -1
 
 
 class RolloutError(Exception):
@@ -40,16 +39,26 @@ class RolloutError(Exception):
 
 class RolloutBoard:
     """All rollouts, by the model whose place is to be taken. `serving`: the models of this gateway, without
-    other cells'; `settings`: the file beside which the ends of rollouts are kept."""
+    other cells'; `settings`: the file beside which the ends of rollouts are kept. `renew`: lets a model be
+    served as its files and the kept ends say; raises RepositoryError."""
 
-    def __init__(self, serving: Serving, telemetry: Telemetry, splits: Splits, settings: Path) -> None:
+    def __init__(
+        self,
+        serving: Serving,
+        telemetry: Telemetry,
+        splits: Splits,
+        settings: Path,
+        renew: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._serving = serving
         self._telemetry = telemetry
         self._splits = splits
-        self._file = KeptJson(kept_path(settings, "rollouts"), "how rollouts ended", logger)
+        self._file = ends_file(settings)
+        self._renew = renew
+        self._promoted_us: dict[str, int] = {}  # versions that are not yet the present ones
         self._courses: dict[str, tuple[ServedModel, Course]] = {}
         self._keeping = asyncio.Lock()  # the last one to ask writes last
-        self._ends: Ends = self._file.read(_ends, {})
+        self._ends: Ends = read_ends(settings)
         self.follow()
 
     def follow(self) -> None:
@@ -73,7 +82,8 @@ class RolloutBoard:
         assert isinstance(spec, RolloutSpec)  # noqa: S101  # candidates have one
         course = Course(spec)
         kept = self._ends.get(candidate.name)
-        if kept is not None and (kept["revision"], kept["of"]) == (candidate.revision, spec.of):
+        ended = kept is not None and kept["state"] in ENDS
+        if kept is not None and ended and (kept["revision"], kept["of"]) == (candidate.revision, spec.of):
             course.state, course.why = CourseState(kept["state"]), kept["why"]
         return course
 
@@ -83,6 +93,7 @@ class RolloutBoard:
         async def look() -> None:
             if self.look():
                 await self.keep()
+            await self.take_places()
 
         await rounds(look, LOOK_S, logger, "rollouts could not be looked at")
 
@@ -101,6 +112,28 @@ class RolloutBoard:
         if changed or self._wanted() != self._splits.by_model:
             self._apply()
         return changed
+
+    async def take_places(self) -> None:
+        """Let each version that was promoted a hold ago be the present version; until then the one before is
+        there for an `abort`."""
+        now_us = self._serving.now_us()
+        promoted = {
+            of: candidate
+            for of, (candidate, course) in self._courses.items()
+            if course.state is CourseState.PROMOTED and MARK in candidate.name
+        }
+        self._promoted_us = {of: self._promoted_us.get(of, now_us) for of in promoted}
+        for of, candidate in promoted.items():
+            since_us, hold_us = self._promoted_us[of], self._courses[of][1].spec.hold_us
+            if since_us == NEVER or now_us - since_us < hold_us:
+                continue
+            self._promoted_us[of] = NEVER  # not again, whatever comes of it
+            try:
+                await self._renew(of)
+            except RepositoryError as error:
+                logger.warning("%s cannot take the place of %s: %s", candidate.name, of, error.message)
+            else:
+                logger.info("%s is version %d from now on", of, candidate.spec.version)
 
     def act(self, model: str, act: str) -> RolloutStatus:
         """Do what an operator asks ("start", "promote" or "abort"), and return the rollout; `keep` is
@@ -195,13 +228,16 @@ class RolloutBoard:
         logger.log(level, "%s (%s): %s", share, course.state.value, course.why)
 
     async def keep(self) -> None:
-        """Keep how rollouts have ended; what goes on begins anew after a restart."""
-        self._ends = {
+        """Keep how rollouts stand; one that has not ended begins from its first step after a restart.
+
+        Of versions it also keeps how earlier rollouts ended: from it follows which one a candidate replaces.
+        """
+        earlier = {name: end for name, end in self._ends.items() if MARK in name}
+        self._ends = earlier | {
             candidate.name: {
                 "of": of, "revision": candidate.revision, "state": course.state.value, "why": course.why
             }
             for of, (candidate, course) in self._courses.items()
-            if course.state in ENDS
         }  # fmt: skip
         async with self._keeping:
             await asyncio.to_thread(self._file.keep, self._ends)
@@ -209,11 +245,3 @@ class RolloutBoard:
 
 def _share(evidence: float, limit: float) -> float:
     return min(max(evidence / limit, 0.0), 1.0)
-
-
-def _ends(kept: Mapping[str, Mapping[str, object]]) -> Ends:
-    return {
-        str(name): {key: str(each[key]) for key in ("of", "revision", "state", "why")}
-        for name, each in kept.items()
-        if each["state"] in ENDS
-    }

@@ -26,7 +26,8 @@ def act(model: str, verb: str, url: str, key_env: str = KEY_ENV) -> int:
 
 
 def _all_lines(found: RolloutsBody) -> list[str]:
-    none = "no model has a candidate: state `rollout: {of: MODEL}` at another model of penstock.yaml"
+    none = "no model has a candidate: state `rollout: {of: MODEL}` at another model"
+    none += ", or `rollout:` at a model with versions"
     return [line for each in found["rollouts"] for line in rollout_lines(each)] or [none]
 
 

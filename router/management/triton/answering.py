@@ -16,7 +16,6 @@ from router.protocol.outcomes import ANSWERS, INTERNAL_ERROR, worded
 from router.security.auth.identity import CALLER, may_use
 from router.tensors.parts.errors import RequestError
 from router.tensors.parts.wording import quoted
-from router.tensors.request.decoded import MODEL_VERSION
 from serving.ports import Serving
 from serving.values.specs import ServedModel
 from serving.values.vocabulary import FORBIDDEN
@@ -28,7 +27,7 @@ def find_usable(serving: Serving, name: str, version: str = "") -> ServedModel:
     """Return the model that a gRPC call names. RequestError if it may not be used."""
     if not may_use(CALLER.get(), name):
         raise RequestError(FORBIDDEN, f"the API key may not use model {quoted(name)}")
-    return find_model(serving, name, version or MODEL_VERSION)
+    return find_model(serving, name, version)
 
 
 def json_of(value: object) -> Response:

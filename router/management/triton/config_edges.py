@@ -11,12 +11,11 @@ from router.management.triton.answering import find_usable, json_of, rpc_method
 from router.management.triton.model_config import as_json
 from router.protocol.oip import find_model
 from router.tensors.protos.files import oip
-from router.tensors.request.decoded import MODEL_VERSION
 from serving.ports import Serving
 from serving.values.specs import ServedModel
 
 Name = Annotated[str, Path(description="A name out of `GET /v2/models`.")]
-Version = Annotated[str, Path(description="Always `1`: models have variants here, not versions.")]
+Version = Annotated[str, Path(description="Of a model with numbered folders; else `1`.")]
 
 Configure = Callable[[ServedModel], Any]
 """Returns the ModelConfig of a served model."""
@@ -28,7 +27,7 @@ def add_model_config(app: FastAPI, serving: Serving, configure: Configure) -> No
     @app.get("/v2/models/{model}/config", tags=["metadata"])
     async def model_config(model: Name) -> Response:
         """Return the model's configuration, as Triton says it (the extension model_configuration)."""
-        return json_of(as_json(configure(find_model(serving, model, MODEL_VERSION))))
+        return json_of(as_json(configure(find_model(serving, model))))
 
     @app.get("/v2/models/{model}/versions/{model_version}/config", tags=["metadata"])
     async def model_version_config(model: Name, model_version: Version) -> Response:

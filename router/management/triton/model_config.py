@@ -15,6 +15,7 @@ from router.protocol.oip import platform_of
 from router.tensors.protos.files import oip
 from serving.values.slice_specs import SliceSpec
 from serving.values.specs import Limits, ServedModel
+from serving.values.versions import ONLY
 
 _WHOLE: Final = frozenset(
     (
@@ -24,16 +25,27 @@ _WHOLE: Final = frozenset(
 )
 
 
-def model_config(model: ServedModel, limits: Limits, slices: Mapping[str, SliceSpec], *, keeps: bool) -> Any:
-    """Return the ModelConfig. `slices`: those of the gateway, by name. `keeps`: whether it keeps answers."""
+def model_config(
+    model: ServedModel,
+    limits: Limits,
+    slices: Mapping[str, SliceSpec],
+    *,
+    keeps: bool,
+    versions: Sequence[str] = (ONLY,),
+) -> Any:
+    """Return the ModelConfig. `slices`: those of the gateway, by name. `keeps`: whether it keeps answers.
+    `versions`: of the model, that are served."""
     spec = model.spec
     config = oip.ModelConfig(
-        name=spec.name,
+        name=spec.model_name,
         platform=platform_of(spec),
         backend=spec.variant(spec.default_variant).backend,
         max_batch_size=0 if spec.unbatched else spec.batch_max,
     )
-    config.version_policy.latest.num_versions = 1
+    if len(versions) > 1:
+        config.version_policy.specific.versions.extend(map(int, versions))
+    else:
+        config.version_policy.latest.num_versions = 1
     for tensor in spec.inputs:
         config.input.add(
             name=tensor.name,

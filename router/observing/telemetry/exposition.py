@@ -51,7 +51,8 @@ class Present:
     what batches say of each replica's; `drifted`: what differed from what is wanted at the last check;
     `replans`: how often an answer to a request for another plan ended in each way;
     `scaling`: how many replicas there are to be; `condition`: what runs and is ready; `gpus`: the GPUs that
-    slices use, `cordoned`: the UUIDs of those that they may not use any more."""
+    slices use, `cordoned`: the UUIDs of those that they may not use any more; `versions`: of each served
+    model, as answers state it."""
 
     now_us: int = 0
     open_requests: int = 0
@@ -68,6 +69,7 @@ class Present:
     condition: ConditionPresent = field(default_factory=ConditionPresent)
     gpus: Sequence[GpuReading] = ()
     cordoned: Collection[str] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
 
 
 # name, help, attribute of a FlowCounts

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TypedDict
 
 from router.observing.telemetry.counting.counts import ModelCounts
-from router.tensors.request.decoded import MODEL_VERSION
+from serving.values.versions import ONLY
 
 
 class Duration(TypedDict):
@@ -70,7 +70,7 @@ def describe(name: str, model: ModelCounts, epoch_us: int) -> ModelStatistics:
     sizes = sorted(model.sizes.items())
     return {
         "name": name,
-        "version": MODEL_VERSION,
+        "version": ONLY,
         "last_inference": (epoch_us + model.last_us) // 1000 if sizes else 0,
         "inference_count": sum(rows * count for rows, (count, *_) in sizes),
         "execution_count": sum(count for _, (count, *_) in sizes),

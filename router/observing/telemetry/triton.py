@@ -4,13 +4,14 @@ Names, labels and meanings: Triton's user guide, "Metrics", "Inference Request M
 _total; its times are sums in microseconds over successful requests.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-from router.observing.telemetry.counting.counts import Ledger, ModelCounts
+from router.observing.telemetry.counting.counts import Ledger, ModelCounts, escape
 from router.observing.telemetry.counting.heading import head
 from router.observing.telemetry.exposition import Present
 from router.observing.telemetry.families import gpus
+from serving.values.versions import MARK, ONLY
 from serving.values.vocabulary import (
     BAD_INPUT,
     CLIENT_GONE,
@@ -87,7 +88,7 @@ _COUNTERS: Final[tuple[tuple[str, str, Callable[[ModelCounts], int]], ...]] = (
 def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
     """Yield the aliases, of the models that are served or were."""
     names = {model: name for name, model in ledger.models.items()}
-    models = [(f'{model.labels},version="1"', model) for model in names]
+    models = [(_labels(name, present.versions), model) for name, model in ledger.models.items()]
     for name, text, count in _COUNTERS:
         yield head(name, "counter", text)
         for labels, model in models:
@@ -101,6 +102,12 @@ def blocks(ledger: Ledger, present: Present) -> Iterator[str]:
         if model.served:
             yield f"{name}{{{labels}}} {present.queued.get(names[model], (0, 0))[1]}\n"
     yield from gpus.triton_blocks(present.gpus)
+
+
+def _labels(name: str, versions: Mapping[str, str]) -> str:
+    """Return Triton's labels of a model that is served, or was; a version has its model's name there."""
+    model, _, stated = name.partition(MARK)
+    return f'model="{escape(model)}",version="{versions.get(name, stated or ONLY)}"'
 
 
 def _failure_lines(labels: str, model: ModelCounts) -> str:

@@ -9,6 +9,7 @@ from router.observing.telemetry.counting.journal import Entry
 from router.observing.tracing.triton_settings import TraceSettings
 from router.observing.tracing.writer import Traced, Writer
 from router.settings.door.tracing import TracingSettings
+from serving.values.versions import ONLY, model_of
 from serving.values.vocabulary import COMPLETED
 
 MISSED_PER_S: Final = 10
@@ -36,6 +37,7 @@ class Tracing:
         self._random = random.Random(seed)  # noqa: S311  # no secret: which requests are looked at
         self._now_s = now_s
         self._second, self._missed = 0, 0
+        self.version_of: Callable[[str], str] = lambda _: ONLY  # of a served model, as answers state it
         self.triton = TraceSettings(settings.file) if settings.file is not None else None
 
     @property
@@ -46,12 +48,13 @@ class Tracing:
     def ended(self, entry: Entry, parent: str) -> str:
         """Trace a request, if it is to be. Return the trace's id, "" if no collector gets it. `parent`: the
         traceparent that it came with, "" for none."""
-        into_file = self.triton.take(entry.model) if self.triton is not None else ""
+        into_file = self.triton.take(model_of(entry.model)) if self.triton is not None else ""
         sampled = bool(self._settings.otlp) and self._is_sampled(entry, parent)
         if not sampled and not into_file:
             return ""
         trace = self._trace_of(parent) if sampled else ""
-        if not self._writer.put(Traced(entry, parent, trace, self._epoch_us, into_file)):
+        version = self.version_of(entry.model)
+        if not self._writer.put(Traced(entry, parent, trace, self._epoch_us, into_file, version)):
             return ""
         return trace
 

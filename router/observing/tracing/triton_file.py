@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 
 from router.observing.telemetry.counting.journal import Entry
+from serving.values.versions import model_of
 
 Event = dict[str, object]
 
@@ -30,9 +31,9 @@ class TraceFile:
         self._empty = False
 
 
-def events_of(entry: Entry, number: int, epoch_us: int) -> list[Event]:
-    """Return what a trace file says of a request. `number`: the trace's id."""
-    model: Event = {"id": number, "model_name": entry.model, "model_version": 1}
+def events_of(entry: Entry, version: str, number: int, epoch_us: int) -> list[Event]:
+    """Return what a trace file says of a request. `version`: of its model; `number`: the trace's id."""
+    model: Event = {"id": number, "model_name": model_of(entry.model), "model_version": int(version)}
     if entry.name:
         model["request_id"] = entry.name
     times = [{"name": name, "ns": (epoch_us + at_us) * 1000} for name, at_us in _instants(entry)]

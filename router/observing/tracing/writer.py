@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from router.logs.logs import Seldom
 from router.observing.telemetry.counting.journal import Entry
 from router.observing.tracing.triton_file import Event, TraceFile, events_of
+from serving.values.versions import ONLY
 
 logger = logging.getLogger(__name__)
 
@@ -33,13 +34,14 @@ class Sender(Protocol):
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A request that is traced. `trace`: the id of its trace, "" if no collector gets it; `file`: the name of
-    the file that gets it, "" for none."""
+    the file that gets it, "" for none. `version`: of its model."""
 
     entry: Entry
     parent: str
     trace: str
     epoch_us: int
     file: str
+    version: str = ONLY
 
 
 class Writer:
@@ -91,7 +93,7 @@ class Writer:
         except Exception as error:  # a request that cannot be traced ends no thread
             self._says.warning(f"a request could not be traced: {error}")
         if traced.file:
-            events = events_of(traced.entry, next(self._numbers), traced.epoch_us)
+            events = events_of(traced.entry, traced.version, next(self._numbers), traced.epoch_us)
             self._lines.setdefault(traced.file, []).extend(events)
 
     def _flush(self) -> None:

@@ -10,6 +10,7 @@ from router.security.auth.rights import WATCHERS, Roles
 from router.settings.keys import ROLES
 from router.tensors.parts.errors import RequestError
 from router.tensors.parts.wording import listed, quoted
+from serving.values.versions import model_of
 from serving.values.vocabulary import FORBIDDEN, UNAUTHENTICATED
 
 MISSING, UNKNOWN, EXPIRED = _WITHOUT = ("missing", "unknown", "expired")
@@ -81,7 +82,7 @@ class KeyGuard:
     def check_model(self, identity: Identity, model: str) -> None:
         """Raise RequestError (FORBIDDEN) unless the caller may use the model."""
         models = identity.models
-        if models is not None and model not in models:
+        if models is not None and model_of(model) not in models:
             its = f"its models are {listed(sorted(models))}"
             raise self._refuse(
                 MODEL, f"the API key {quoted(identity.name)} may not use model {quoted(model)}; {its}"

@@ -4,6 +4,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Final
 
+from serving.values.versions import model_of
+
 IDENTITY: Final = "penstock.identity"
 """Where an ASGI scope has the Identity; nothing is there where no key is asked for."""
 
@@ -31,4 +33,4 @@ def own_tenant(identity: Identity | None) -> str:
 
 def may_use(identity: Identity | None, model: str) -> bool:
     """Return whether it may know of the model. None, of a gateway without keys, may."""
-    return identity is None or identity.models is None or model in identity.models
+    return identity is None or identity.models is None or model_of(model) in identity.models

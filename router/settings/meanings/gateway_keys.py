@@ -148,10 +148,11 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "selection": "How answers of several variants become one: votes, or learnt from feedback.",
         "replicas": "A number, auto, or bounds between which it follows the load.",
         "guards": "What each value of an output has to be, by the output's name.",
-        "rollout": "Lets this model take another's place, step by step.",
+        "rollout": "Lets this model, or its highest version, take another's place.",
+        "version_policy": "Which numbered folders are served; as its model.yaml says without it.",
     },
     "RolloutSection": {
-        "of": "The model that this one is to replace.",
+        "of": "The model that this one is to replace; without it, its own version before.",
         "steps": "Percentages of that model's requests, ascending; 100 is added.",
         "hold_s": "Seconds that a step is held, at least.",
         "sticky": "What keeps a caller with one model: its tenant, the request's name, or none.",

@@ -12,6 +12,7 @@ _TENSOR: Final = {
 MODEL_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
     "ModelFile": {
         "name": "The model's name in requests.",
+        "version_policy": "Which numbered folders are served: {latest: 1}, without it.",
         "description": "A sentence for people.",
         "inputs": "The tensors of a request.",
         "outputs": "The tensors of an answer.",

@@ -1,7 +1,7 @@
 """`endpoints:` of a model.yaml: which applications' endpoints the model serves, and by which tensors."""
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final
@@ -16,6 +16,8 @@ from router.settings.values.schema import Section
 from serving.values.applications import ACTIVATIONS, CLASSIFY, EMBED, RERANK, TASKS, Application
 
 LOC: Final = ("endpoints",)
+Find = Callable[[str], Path]
+"""Returns where a file of the model is that model.yaml names."""
 
 FLOATS: Final = ("FP16", "BF16", "FP32", "FP64")
 PACKAGE: Final = "package:"
@@ -65,7 +67,7 @@ class _Tensors:
     fitting: Sequence[TensorSection]
 
 
-def read_application(findings: Findings, model: ModelFile, folder: Path) -> Application | None:
+def read_application(findings: Findings, model: ModelFile, find: Find) -> Application | None:
     """Return what the model offers to applications; None if it says nothing, or if that is faulty."""
     if model.endpoints is None:
         return None
@@ -84,7 +86,7 @@ def read_application(findings: Findings, model: ModelFile, folder: Path) -> Appl
         inputs=inputs,
         output=output.name,
         activation=section.activation,
-        tokenizer=find_tokenizer(section.tokenizer or (), folder),
+        tokenizer=find_tokenizer(section.tokenizer or (), find),
         tokenizers=section.tokenizer or (),
         tokens_max=section.tokens_max or 0,
         dimensions=section.dimensions,
@@ -101,10 +103,10 @@ def _check_model(findings: Findings, model: ModelFile) -> None:
         findings.add(LOC, "each text is a row of a batch; expected batch_max: 1 or more", at_key=True)
 
 
-def find_tokenizer(stated: Sequence[str], folder: Path) -> Path | None:
+def find_tokenizer(stated: Sequence[str], find: Find) -> Path | None:
     """Return the first of the files that exists; None if none does."""
     for each in stated:
-        path = _in_package(each.removeprefix(PACKAGE)) if each.startswith(PACKAGE) else folder / each
+        path = _in_package(each.removeprefix(PACKAGE)) if each.startswith(PACKAGE) else find(each)
         if path is not None and path.is_file():
             return path.resolve()
     return None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from router.settings.model_file.applications import read_application
 from router.settings.model_file.backends import check_backends
+from router.settings.model_file.folders import MODEL_FILE, ModelFolder, locate, versions_in
 from router.settings.model_file.padding import check_hint, check_padding, hint_of
 from router.settings.model_file.schema import (
     InputSection,
@@ -31,6 +32,7 @@ from router.settings.values.problems import (
     shown,
     unknown_name,
 )
+from router.settings.values.versions import missing
 from router.tensors.request.parameters import PRIORITY, READ
 from router.tensors.request.sequences import SEQUENCE
 from serving.values.specs import (
@@ -45,8 +47,6 @@ from serving.values.specs import (
 )
 from serving.values.tensor import ANY
 
-MODEL_FILE = "model.yaml"
-
 _ROOT = Path(__file__).resolve().parents[3]
 SAMPLES, MAKEFILE = _ROOT / "models", _ROOT / "Makefile"
 """The sample models, and what builds all of them: there in a clone of this project, and nowhere else."""
@@ -59,12 +59,15 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def load_model(folder: Path) -> ModelSpec:
-    """Return the model in `folder`, with absolute paths. SettingsError with all that is wrong with it."""
-    file = folder / MODEL_FILE
-    if not os.path.isfile(file):  # unlike Path.is_file, never an OSError
-        raise SettingsError([SettingsProblem(str(file), 1, 1, "", missing_model(folder))])
-    findings = Findings(read_document(file))
+def load_model(folder: Path, version: int = 0) -> ModelSpec:
+    """Return the model in `folder`, with absolute paths; SettingsError with all that is wrong with it.
+
+    `version`: of a model with versions, 0 for the highest or for the one whose folder `folder` is.
+    """
+    files = ModelFolder(folder, version) if version else locate(folder)
+    if not os.path.isfile(files.model_file):  # unlike Path.is_file, never an OSError
+        raise SettingsError([SettingsProblem(str(folder / MODEL_FILE), 1, 1, "", missing_model(folder))])
+    findings = Findings(read_document(files.model_file))
     model = findings.parse(ModelFile)
     if model is None:
         raise SettingsError(findings.problems)
@@ -78,18 +81,19 @@ def load_model(folder: Path) -> ModelSpec:
     if model.decoupled:
         _check_decoupled(findings, model)
     _check_priorities(findings, model)
-    _check_built(findings, model, folder)
+    _check_built(findings, model, files)
+    _check_policy(findings, model, files)
     if model.accuracy is not None and not findings.problems:  # its names are checked against the variants
-        accuracy = _read_accuracy(findings, folder / model.accuracy.file, model)
+        accuracy = _read_accuracy(findings, files.own / model.accuracy.file, model)
     validation = None
     if model.validation is not None and not findings.problems:
         names = [variant.name for variant in model.variants]
-        validation = read_validation(findings, folder / model.validation.file, names)
-    labels = _read_labels(findings, model, folder)
+        validation = read_validation(findings, files.own / model.validation.file, names)
+    labels = _read_labels(findings, model, files)
     sequence = read_sequence(findings, model)
-    application = read_application(findings, model, folder)
+    application = read_application(findings, model, files.path)
     findings.stop_if_any()
-    spec = _spec(model, Path(os.path.abspath(folder)), accuracy, validation)
+    spec = _spec(model, ModelFolder(Path(os.path.abspath(files.home)), files.version), accuracy, validation)
     answered = {output.name for output in model.outputs if output.parameter}
     outputs = tuple(
         replace(output, labels=labels.get(output.name), parameter=output.name in answered)
@@ -221,7 +225,7 @@ def _check_parameter(findings: Findings, loc: Loc, parameter: ParameterSection) 
         findings.add((*loc, "default"), fault("above the maximum", default, f"{high:g} or less"))
 
 
-def _read_labels(findings: Findings, model: ModelFile, folder: Path) -> dict[str, Labels | None]:
+def _read_labels(findings: Findings, model: ModelFile, files: ModelFolder) -> dict[str, Labels | None]:
     """Return the labels by output, of those that have any."""
     return {
         output.name: read_labels(
@@ -229,15 +233,18 @@ def _read_labels(findings: Findings, model: ModelFile, folder: Path) -> dict[str
             ("outputs", index, "labels"),
             output.labels,
             (output.datatype, _tensor(output, model).shape),
-            folder,
+            files.path,
         )
         for index, output in enumerate(model.outputs)
         if output.labels is not None
     }
 
 
-def _check_built(findings: Findings, model: ModelFile, folder: Path) -> None:
-    """Add a problem at the first file that model.yaml names and that is missing."""
+def _check_built(findings: Findings, model: ModelFile, files: ModelFolder) -> None:
+    """Add a problem at the first file that model.yaml names and that is missing.
+
+    What was measured of one version is not true of others, so it counts in the version's own folder only.
+    """
     named: list[tuple[Loc, str]] = [
         (("variants", index, "artifact"), variant.artifact)
         for index, variant in enumerate(model.variants)
@@ -245,14 +252,21 @@ def _check_built(findings: Findings, model: ModelFile, folder: Path) -> None:
     ]
     if model.code is not None:
         named.append((("code",), model.code))
+    paths = [(loc, file, files.path(file)) for loc, file in named]
     if model.accuracy is not None:
-        named.append((("accuracy", "file"), model.accuracy.file))
+        paths.append((("accuracy", "file"), model.accuracy.file, files.own / model.accuracy.file))
     if model.validation is not None:
-        named.append((("validation", "file"), model.validation.file))
-    for loc, file in named:
-        if not os.path.exists(folder / file):
-            findings.add(loc, f"{shown(file)} is missing; {_remedy(folder, file, model.build)}")
+        paths.append((("validation", "file"), model.validation.file, files.own / model.validation.file))
+    for loc, file, path in paths:
+        if not os.path.exists(path):
+            findings.add(loc, f"{shown(file)} is missing; {_remedy(files.own, file, model.build)}")
             return
+
+
+def _check_policy(findings: Findings, model: ModelFile, files: ModelFolder) -> None:
+    policy = model.version_policy
+    if policy is not None and (why := missing(policy, versions_in(files.home))):
+        findings.add(("version_policy",), why)
 
 
 def _remedy(folder: Path, file: str, build: str | None) -> str:
@@ -289,16 +303,17 @@ def _read_accuracy(findings: Findings, file: Path, model: ModelFile) -> Mapping[
 
 
 def _spec(
-    model: ModelFile, folder: Path, accuracy: Mapping[str, float], validation: Validation | None
+    model: ModelFile, files: ModelFolder, accuracy: Mapping[str, float], validation: Validation | None
 ) -> ModelSpec:
     first = model.priorities
     inputs = tuple(_input(each, model) for each in model.inputs)
     return ModelSpec(
         name=model.name,
-        folder=folder,
+        folder=files.own,
+        version=files.version,
         inputs=inputs,
         outputs=tuple(_tensor(each, model) for each in model.outputs),
-        variants=tuple(_variant(each, model, folder, accuracy) for each in model.variants),
+        variants=tuple(_variant(each, model, files, accuracy) for each in model.variants),
         default_variant=model.default_variant or model.variants[0].name,
         slo_us=round((model.slo_ms or 0) * 1000),
         slo_rows=model.slo_rows or 0,
@@ -317,7 +332,7 @@ def _spec(
         description=model.description.strip(),
         validation=validation,
         decoupled=model.decoupled,
-        code=folder / model.code if model.code is not None else None,
+        code=files.code(model.code),
     )
 
 
@@ -337,12 +352,12 @@ def _input(section: InputSection, model: ModelFile) -> TensorSpec:
 
 
 def _variant(
-    section: VariantSection, model: ModelFile, folder: Path, accuracy: Mapping[str, float]
+    section: VariantSection, model: ModelFile, files: ModelFolder, accuracy: Mapping[str, float]
 ) -> VariantSpec:
     deterministic = model.deterministic if section.deterministic is None else section.deterministic
     return VariantSpec(
         name=section.name,
-        artifact=folder / section.artifact if section.artifact is not None else None,
+        artifact=files.path(section.artifact) if section.artifact is not None else None,
         options=tuple(sorted(section.options.items())),
         accuracy=accuracy.get(section.name),
         deterministic=deterministic,

@@ -17,6 +17,7 @@ from router.settings.values.fields import (
 )
 from router.settings.values.labels import LabelsKey
 from router.settings.values.schema import Section
+from router.settings.values.versions import VersionPolicy, read_policy
 from serving.values.specs import TIME_UNITS
 from serving.values.tensor import ANY, DATATYPES
 
@@ -134,4 +135,5 @@ class ModelFile(Section, BaseModel):
     priorities: PrioritiesSection | None = None
     build: Text | None = None
     code: Text | None = None
+    version_policy: Annotated[VersionPolicy | None, PlainValidator(read_policy)] = None
     endpoints: dict[str, object] | None = None

@@ -3,16 +3,21 @@
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from router.settings.machine.slices import named_slices, slice_entries
-from router.settings.model_file.models import MODEL_FILE, load_model, missing_model
+from router.settings.model_file.folders import MODEL_FILE
+from router.settings.model_file.models import load_model, missing_model
+from router.settings.model_file.revisions import revision_of
 from router.settings.served.cache import read_model_cache
+from router.settings.served.ends import Ends
 from router.settings.served.floors import check_floors
 from router.settings.served.guards import read_guards
 from router.settings.served.promises import CHOOSING, read_needs
 from router.settings.served.rollouts import check_rollouts, read_rollout
 from router.settings.served.scaling import check_replicas, read_replicas
 from router.settings.served.selection import read_selection
+from router.settings.served.versions import choose_versions, settle
 from router.settings.values.fields import HOUR_MS
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, SettingsError, fault, one_of, shown, unknown_name
@@ -21,18 +26,59 @@ from serving.policy.batching.catalogue import POLICIES
 from serving.values.objectives import Needs
 from serving.values.slice_specs import SliceSpec
 from serving.values.specs import ISOLATE, BatchingSpec, ModelSpec, ServedModel
+from serving.values.versions import version_name
 
 _NOT_ALWAYS = [each for each in ISOLATE if each != "always"]
 
 
-def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> ServedModel | None:
-    """Return the entry `models[index]`; None where its key `path` or the model folder is faulty. `tiers`:
-    those that `tiers:` lists."""
+def read_entry(
+    findings: Findings, index: int, tiers: Sequence[Needs], ends: Ends
+) -> list[ServedModel | None]:
+    """Return the model of the entry `models[index]`, and then its other versions, if it serves several.
+
+    [None] where its key `path` or the model folder is faulty. `tiers`: those that `tiers:` lists; `ends`: how
+    rollouts of versions ended.
+    """
     loc = ("models", index)
     section = findings.parse(ServedSection, loc)
     if section is None:
+        return [None]
+    versions = choose_versions(findings, loc, section)
+    if not os.path.isfile(versions.home / MODEL_FILE):  # unlike Path.is_file, never an OSError
+        findings.add((*loc, "path"), missing_model(findings.document.file.parent / section.path))
+    read: dict[int, ServedModel | None] = {}
+
+    def one(version: int) -> ServedModel | None:
+        if version not in read:
+            spec = _read_spec(findings, loc, versions.home, version)
+            read[version] = _read_model(findings, index, section, tiers, spec)
+        return read[version]
+
+    top = one(versions.candidate) if versions.candidate else None
+    if top is not None:
+        versions = settle(versions, top.name, ends, lambda version: _revision(one(version)))
+    present = one(versions.present)
+    if present is not None and section.rollout is not None and section.rollout.of is None:
+        present = replace(present, rollout=None)  # it is of the highest version, until that is promoted
+    return [present, *(_beside(one(each), each == versions.candidate) for each in versions.others)]
+
+
+def _revision(model: ServedModel | None) -> str:
+    return "" if model is None else revision_of(model)
+
+
+def _beside(model: ServedModel | None, candidate: bool) -> ServedModel | None:
+    """Return the model under the name of a version beside the present one."""
+    if model is None:
         return None
-    spec = _read_spec(findings, loc, section)
+    spec = replace(model.spec, name=version_name(model.name, model.spec.version))
+    return replace(model, spec=spec, rollout=model.rollout if candidate else None)
+
+
+def _read_model(
+    findings: Findings, index: int, section: ServedSection, tiers: Sequence[Needs], spec: ModelSpec | None
+) -> ServedModel | None:
+    loc = ("models", index)
     slices = _read_slices(findings, loc, section)
     needs, own_tiers = read_needs(findings, loc, section, tiers)
     if spec is None:
@@ -55,7 +101,7 @@ def read_model(findings: Findings, index: int, tiers: Sequence[Needs]) -> Served
         replicas=read_replicas(findings, (*loc, "replicas"), section.replicas),
         required=section.required,
         isolate=section.isolate,
-        rollout=read_rollout(findings, (*loc, "rollout"), section.rollout),
+        rollout=read_rollout(findings, (*loc, "rollout"), section.rollout, spec.name),
     )
     check_replicas(findings, loc, model)
     if findings.sound((*loc, "variants")):
@@ -88,13 +134,11 @@ def _read_slices(findings: Findings, loc: Loc, section: ServedSection) -> tuple[
     return named_slices(entries, section.slices)
 
 
-def _read_spec(findings: Findings, loc: Loc, section: ServedSection) -> ModelSpec | None:
-    folder = findings.document.file.parent / section.path
-    if not os.path.isfile(folder / MODEL_FILE):  # unlike Path.is_file, never an OSError
-        findings.add((*loc, "path"), missing_model(folder))
+def _read_spec(findings: Findings, loc: Loc, home: Path, version: int) -> ModelSpec | None:
+    if not os.path.isfile(home / MODEL_FILE):
         return None
     try:
-        spec = load_model(folder)
+        spec = load_model(home, version)
     except SettingsError as error:
         findings.absorb(error)
         return None

@@ -59,7 +59,7 @@ def check_floors(findings: Findings, index: int, model: ServedModel) -> None:
     floors = [
         (each, loc)
         for each in objectives(model)
-        if (loc := stated_at(findings.document, index, each.tier, FLOORS)) is not None
+        if (loc := stated_at(findings, index, each.tier, FLOORS)) is not None
     ]
     reached = reach(model) if floors else {}
     for each, loc in floors:
@@ -107,7 +107,7 @@ def check_prices(
         if model is None or not findings.sound(("models", index, "slices")):
             continue
         for each in objectives(model):
-            loc = stated_at(findings.document, index, each.tier, ("cost_max",))
+            loc = stated_at(findings, index, each.tier, ("cost_max",))
             if loc is None or each.cost_max == inf:
                 continue
             free = [name for name in model.slices if not prices.get(name, 0.0)]

@@ -80,12 +80,13 @@ def _needs(findings: Findings, loc: Loc, section: NeedsSection, tier: str = "") 
     )
 
 
-def stated_at(document: Document, index: int, tier: str, keys: Sequence[str]) -> Loc | None:
+def stated_at(findings: Findings, index: int, tier: str, keys: Sequence[str]) -> Loc | None:
     """Return where the first of these keys is stated of `models[index]`, in the tier or ("") for itself; None
     where it is not: a tier has what it leaves open from the model."""
-    places: list[Loc] = [("models", index)]
+    document = findings.document
+    places: list[Loc] = [findings.place(("models", index))]
     if tier:
-        places = [("models", index, "tiers", tier), *_entry(document, tier)]
+        places = [findings.place(("models", index, "tiers", tier)), *_entry(document, tier)]
     stated = ((*place, key) for place in places for key in keys)
     return next((loc for loc in stated if document.at(loc) is not None), None)
 

@@ -13,17 +13,19 @@ from serving.values.specs import ServedModel
 PERCENT: Final = 100.0
 
 
-def read_rollout(findings: Findings, loc: Loc, section: RolloutSection | None) -> RolloutSpec | None:
-    """Return the rollout; None without the section."""
+def read_rollout(findings: Findings, loc: Loc, section: RolloutSection | None, of: str) -> RolloutSpec | None:
+    """Return the rollout in the place of the model `of`, if the section names none; None without the
+    section."""
     if section is None:
         return None
-    defaults = RolloutSpec(section.of)
+    of = section.of or of
+    defaults = RolloutSpec(of)
     steps = tuple(each / PERCENT for each in section.steps) or defaults.steps
     if any(later <= earlier for earlier, later in pairwise(steps)):
         expected = "ascending percentages, such as [5, 25, 50, 100]"
         findings.add((*loc, "steps"), fault("not in ascending order", section.steps, expected))
     return RolloutSpec(
-        section.of,
+        of,
         steps if steps[-1] == 1.0 else (*steps, 1.0),
         defaults.hold_us if section.hold_s is None else round(section.hold_s * 1_000_000),
         section.sticky,

@@ -67,6 +67,8 @@ class Findings:
         """Whether every GPU that the document names is rehearsed (`--rehearse`)."""
         self.recut: bool | None = None
         """Whether the gateway may make MIG instances; None: as the document says."""
+        self.entries: list[int] = []
+        """Of each served model its entry in `models:`, if one entry serves several versions; else []."""
         self._faulty: set[Loc] = set()
         self._unreadable = {(problem.line, problem.column) for problem in document.problems}
         self._stop_if_many()
@@ -83,13 +85,18 @@ class Findings:
 
     def add(self, loc: Loc, message: str, *, at_key: bool = False) -> None:
         """Add an error of the value at `loc` (of its key: `at_key`)."""
+        loc = self.place(loc)
         self._faulty.add(loc)
-        self.problems.append(self.document.problem(loc, message, at_key=at_key))
-        self._stop_if_many()
+        problem = self.document.problem(loc, message, at_key=at_key)
+        if problem not in self.problems:  # versions of one model may share it
+            self.problems.append(problem)
+            self._stop_if_many()
 
     def warn(self, loc: Loc, message: str) -> None:
         """Warn of a setting that works, but hardly as meant."""
-        self.warnings.append(self.document.problem(loc, message))
+        warning = self.document.problem(self.place(loc), message)
+        if warning not in self.warnings:
+            self.warnings.append(warning)
 
     def absorb(self, error: SettingsError) -> None:
         """Add the problems of another file that this document names."""
@@ -98,7 +105,14 @@ class Findings:
 
     def sound(self, loc: Loc) -> bool:
         """Return whether nothing wrong was found at `loc` or inside it."""
+        loc = self.place(loc)
         return not any(faulty[: len(loc)] == loc for faulty in self._faulty)
+
+    def place(self, loc: Loc) -> Loc:
+        """Return the place in the file of ("models", the number of a served model, ...)."""
+        if len(loc) > 1 and loc[0] == "models" and isinstance(loc[1], int) and loc[1] < len(self.entries):
+            return ("models", self.entries[loc[1]], *loc[2:])
+        return loc
 
     def stop_if_any(self) -> None:
         """Raise SettingsError with everything that was found wrong so far."""

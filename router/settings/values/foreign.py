@@ -20,7 +20,7 @@ _WORDS: Final = (
         "default_timeout_microseconds": _SLO, "priority_levels": "`priorities:` in model.yaml",
         "sequence_batching": "`sequence:` in model.yaml", "ensemble_scheduling": _NO,
         "model_warmup": "nothing: a worker runs each model before it serves",
-        "response_cache": "`cache: true` of a model", "version_policy": _NO,
+        "response_cache": "`cache: true` of a model",
         "model_transaction_policy": "`decoupled: true` in model.yaml", "input": "`inputs:` in model.yaml",
         "output": "`outputs:` in model.yaml", "data_type": "`datatype`", "dims": "`shape`",
         "label_filename": "`labels`",

@@ -1,6 +1,6 @@
 """`labels:` of an output in a model.yaml: what each value of a row stands for, as a list or as a file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Annotated, Final
@@ -37,11 +37,11 @@ def read_labels(
     loc: Loc,
     stated: str | tuple[str, ...],
     tensor: tuple[str, Sequence[int]],
-    folder: Path,
+    find: Callable[[str], Path],
 ) -> Labels | None:
     """Return the labels that the key at `loc` states; None where they are faulty. `tensor`: the datatype and
-    the shape of its output."""
-    names = _read_file(findings, loc, folder / stated) if isinstance(stated, str) else stated
+    the shape of its output; `find`: returns where a file of the model is."""
+    names = _read_file(findings, loc, find(stated)) if isinstance(stated, str) else stated
     if names is None:
         return None
     datatype, shape = tensor

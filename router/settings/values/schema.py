@@ -36,6 +36,7 @@ from router.settings.values.fields import (
 )
 from router.settings.values.origins import OriginsKey
 from router.settings.values.problems import fault
+from router.settings.values.versions import VersionPolicy, read_policy
 from serving.policy.batching.catalogue import POLICIES
 from serving.values.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
 from serving.values.rehearsal import EXACT
@@ -396,7 +397,7 @@ class SelectionSection(Section):
 class RolloutSection(Section):
     """`rollout:` of a model; the defaults are those of RolloutSpec."""
 
-    of: Text
+    of: Text | None = None
     steps: list[Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]] = []
     hold_s: Annotated[float, Field(ge=1, le=604_800, allow_inf_nan=False)] | None = None
     sticky: Annotated[str, AfterValidator(known("key", STICKY))] = STICKY[0]
@@ -420,4 +421,5 @@ class ServedSection(NeedsSection):
     selection: SelectionSection | None = None
     replicas: Annotated[int | str | dict[str, object] | None, PlainValidator(_check_replicas)] = None
     rollout: RolloutSection | None = None
+    version_policy: Annotated[VersionPolicy | None, PlainValidator(read_policy)] = None
     guards: dict[str, object] = {}  # by output, of GuardSection, each read by itself

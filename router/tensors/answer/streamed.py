@@ -7,7 +7,8 @@ An answer says whether it is its request's last by the parameter `triton_final_r
 from typing import Final
 
 from router.tensors.protos.files import oip
-from router.tensors.request.decoded import MODEL_VERSION
+from serving.values.specs import ModelSpec
+from serving.values.versions import ONLY
 
 FINAL: Final = "triton_final_response"
 
@@ -36,18 +37,20 @@ def stream_answer(answer: bytes, final: bool) -> bytes:
     return b"".join((bytes(head), parameter, answer))
 
 
-def stream_end(request_id: str, model: str) -> bytes:
+def stream_end(request_id: str, spec: ModelSpec) -> bytes:
     """Return the answer without outputs that ends a request of a model with any number of answers."""
-    answer = oip.ModelInferResponse(id=request_id, model_name=model, model_version=MODEL_VERSION)
+    answer = oip.ModelInferResponse(
+        id=request_id, model_name=spec.model_name, model_version=spec.model_version
+    )
     return stream_answer(bytes(answer.SerializeToString()), True)
 
 
-def stream_error(sentence: str, request_id: str, model: str) -> bytes:
+def stream_error(sentence: str, request_id: str, model: str, version: str = ONLY) -> bytes:
     """Return the answer to a request that failed; the stream goes on. `model`: "" where it is unknown."""
     response = oip.ModelStreamInferResponse(error_message=sentence)
     answer = response.infer_response
     answer.id = request_id
     if model:
-        answer.model_name, answer.model_version = model, MODEL_VERSION
+        answer.model_name, answer.model_version = model, version
     answer.parameters[FINAL].bool_param = True
     return bytes(response.SerializeToString())

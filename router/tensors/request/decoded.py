@@ -6,9 +6,6 @@ from router.tensors.parts.places import Place, Target
 from router.tensors.request.parameters import Stated
 from serving.ports import Call
 
-MODEL_VERSION = "1"
-"""The version that every answer names: models have variants here, not versions."""
-
 
 class RequestedOutput:
     """An output that the client asked for: `index` into the spec's outputs, binary or as JSON.

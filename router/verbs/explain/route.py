@@ -6,7 +6,6 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from router.protocol.oip import find_model
-from router.tensors.request.decoded import MODEL_VERSION
 from router.verbs.explain.body import Explanation
 from router.verbs.explain.words import sentences
 from serving.ports import Serving
@@ -21,7 +20,7 @@ def add_explain(app: FastAPI, serving: Serving, explain: Callable[[ServedModel],
         """Return a model's promises, the variants that may answer, the variant that does, and the figures
         behind it. It also says why the model has as many replicas as it has. `penstock explain` puts it into
         words, and so does `words=true`: then `sentences` are lines, of requests without a tier."""
-        found = explain(find_model(serving, model, MODEL_VERSION))
+        found = explain(find_model(serving, model))
         if words:
             return JSONResponse({**found, "sentences": sentences(found, found["promises"][0])})
         return JSONResponse(found)

@@ -57,7 +57,10 @@ def _import_folders(asked: ImportOptions, folders: list[Path], slo_ms: float | N
         try:
             found = read_model(folder, asked.server)
             stated = found.slo_ms or slo_ms or _derived(found)
-            write_file(asked.to / "models" / found.target.name / "model.yaml", _text(found))
+            written = asked.to / "models" / found.target.name
+            write_file(written / "model.yaml", _text(found))
+            for version in found.versions:
+                (written / version.name).symlink_to(version.resolve(), target_is_directory=True)
         except TargetError as error:
             typer.echo(f"refused   {folder.name}: {error}", err=True)
             continue

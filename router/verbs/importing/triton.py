@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from google.protobuf import text_format  # type: ignore[import-untyped]
 
+from router.settings.model_file.folders import is_version
 from router.tensors.protos.files import oip
 from router.verbs.target.errors import TargetError
 from router.verbs.target.target import REMOTE, Target
@@ -33,12 +34,13 @@ _LEFT_OUT: Final = (
 @dataclass(frozen=True, slots=True)
 class Imported:
     """A model and what it promises. `slo_ms`: None if its configuration has no timeout. `notes`: what was
-    left out."""
+    left out. `versions`: the folders of its versions, for links; none if a Triton computes it."""
 
     target: Target
     signature: Signature
     slo_ms: float | None
     notes: tuple[str, ...]
+    versions: tuple[Path, ...] = ()
 
 
 def read_model(folder: Path, server: str) -> Imported:
@@ -49,8 +51,8 @@ def read_model(folder: Path, server: str) -> Imported:
     config = _config(folder / CONFIG)
     _refuse(config)
     target = _target(config, folder, server)
-    batch = config.max_batch_size
-    keys: dict[str, object] = {}
+    batch, loaded = config.max_batch_size, target.backend != "remote"
+    keys: dict[str, object] = _policy(config) if loaded else {}
     levels = config.dynamic_batching.priority_levels
     if levels:
         keys["priorities"] = {
@@ -60,11 +62,26 @@ def read_model(folder: Path, server: str) -> Imported:
     signature = Signature(
         tuple(_tensor(each, batch) for each in _in_order(config.input)),
         tuple(_tensor(each, batch, folder / each.label_filename) for each in _in_order(config.output)),
+        artifact=Path(target.artifact).name if loaded else "",
         keys=keys,
         rows_max=batch,
     )
     timeout_us = config.dynamic_batching.default_queue_policy.default_timeout_microseconds
-    return Imported(target, signature, timeout_us / 1000 if timeout_us else None, tuple(_notes(config)))
+    slo_ms = timeout_us / 1000 if timeout_us else None
+    versions = tuple(_versions(folder).values()) if loaded else ()
+    return Imported(target, signature, slo_ms, tuple(_notes(config)), versions)
+
+
+def _policy(config: Any) -> dict[str, object]:
+    """Return the key of a model.yaml for the versions that are served, unless that is the default."""
+    policy = config.version_policy
+    if policy.HasField("all"):
+        return {"version_policy": "all"}
+    if policy.HasField("specific"):
+        return {"version_policy": {"specific": [*policy.specific.versions]}}
+    if policy.latest.num_versions > 1:
+        return {"version_policy": {"latest": policy.latest.num_versions}}
+    return {}
 
 
 def _config(file: Path) -> Any:
@@ -130,12 +147,16 @@ def _in_order(tensors: Any) -> list[Any]:
 
 def _version(config: Any, folder: Path) -> Path:
     """Return the folder of the version that is served: the highest, or the highest that a policy names."""
-    there = {int(each.name): each for each in folder.iterdir() if each.is_dir() and each.name.isdigit()}
+    there = _versions(folder)
     named = set(config.version_policy.specific.versions) & there.keys()
     chosen = max(named or there, default=None)
     if chosen is None:
         raise TargetError("it has no version; expected a folder 1 with the model's file")
     return there[chosen]
+
+
+def _versions(folder: Path) -> dict[int, Path]:
+    return {int(each.name): each for each in folder.iterdir() if is_version(each.name) and each.is_dir()}
 
 
 def _tensor(stated: Any, batch: int, labels: Path | None = None) -> Tensor:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
 
-from router.settings.builds import build_of
+from router.settings.model_file.revisions import build_of
 from router.verbs.profiling.asked import Target
 from router.verbs.profiling.devices import MeasuredDevice
 from serving.profile.curve import Origin, Profile

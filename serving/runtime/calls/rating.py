@@ -51,7 +51,10 @@ class RatedServing(SelectingServing):
     def submit(self, call: Call, deliver: Deliver) -> int:
         """See `serving.ports.Serving.submit`."""
         if self._split:
-            call = self.splits.route(call)
+            asked, call = call, self.splits.route(call)
+            version = call.model.spec.version
+            if version and call is not asked:
+                deliver = partial(_from_version, version, deliver)
         if self._shadow:
             deliver = self.splits.beside(call, deliver, self._behind.submit)
         rate = self._limited.get(call.tenant) if self._limited else None
@@ -72,6 +75,11 @@ class RatedServing(SelectingServing):
         rate.leave()
         reply.limits = limit_lines(rate, self.now_us(), None)
         deliver(reply)
+
+
+def _from_version(version: int, deliver: Deliver, reply: Reply) -> None:
+    reply.version = version
+    deliver(reply)
 
 
 def sentence_of(call: Call, rate: TenantRate, refusal: Refusal) -> str:

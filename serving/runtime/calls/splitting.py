@@ -58,7 +58,12 @@ class Splits:
     def route(self, call: Call) -> Call:
         """Return the call, or one for the candidate."""
         split = self.by_model.get(call.model.name)
-        if split is None or not _fits(call, split.candidate) or not self._is_chosen(split, call):
+        if (
+            split is None
+            or call.model.stays
+            or not _fits(call, split.candidate)
+            or not self._is_chosen(split, call)
+        ):
             return call
         return _for(call, split.candidate, call.inputs)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from router.settings import load_settings
-from router.settings.builds import _artifact_bytes, build_of, identified
+from router.settings.builds import _artifact_bytes, identified
+from router.settings.model_file.revisions import build_of
 from serving.values.specs import ModelSpec, VariantSpec
 from tests.router.settings.samples import write_deployment
 

@@ -77,11 +77,11 @@ def test_a_model_alone_has_its_own_objective_all_variants_and_all_slices(home: P
 def test_an_entry_is_read_again_as_the_file_said_with_the_model_folder_of_now(home: Path) -> None:
     settings = load_settings(write_gateway(home, GATEWAY))
     assert settings.document is not None
-    assert read_served(settings.document, 0) == settings.models[0]
+    assert read_served(settings.document, 0) == [settings.models[0]]
     file = home / "models" / "digits" / "model.yaml"
     file.write_text(file.read_text().replace("batch_max: 64", "batch_max: 48"))
     write_gateway(home, "nothing: [")  # what the file says now does not matter
-    again = read_served(settings.document, 0)
+    (again,) = read_served(settings.document, 0)
     assert (again.spec.batch_max, again.slo_us, again.slices) == (48, 40_000, ("cpu-a",))
     file.write_text(file.read_text().replace("batch_max: 48", "batch_max: 16"))
     with pytest.raises(SettingsError, match=r"penstock.yaml:12:38: models\[0\].batching.size: too large"):

@@ -7,32 +7,38 @@ from types import MappingProxyType
 from router.settings import Settings
 from serving.values.specs import ServedModel
 
+Versions = tuple[ServedModel, ...]
+"""All served versions of one model: first the one of its own name."""
+
 
 @dataclass(frozen=True, slots=True)
 class Overlay:
     """Of each model the last word that a client spoke, as long as the file has spoken none after it.
 
-    `unloaded`: models of the file that are not served. `loaded`: models that the file does not name.
-    `batch_max`: of models of the file that were loaded with one of their own.
+    All by the model's name, whatever its versions. `unloaded`: models of the file that are not served.
+    `loaded`: models that the file does not name, with all their versions. `batch_max`: of models of the file
+    that were loaded with one of their own. `elsewhere`: what other cells serve of the file, by served name.
     """
 
     unloaded: frozenset[str] = frozenset()
-    loaded: Mapping[str, ServedModel] = field(default_factory=lambda: MappingProxyType({}))
+    loaded: Mapping[str, Versions] = field(default_factory=lambda: MappingProxyType({}))
     batch_max: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    elsewhere: frozenset[str] = frozenset()
 
     def over(self, settings: Settings) -> Settings:
         """Return the settings of the file with these words: what is to be served."""
-        names = {model.name for model in settings.models}
+        names = {model.spec.model_name for model in settings.models}
         slices = tuple(each.name for each in settings.slices)
         filed = [
-            with_batch_max(model, self.batch_max.get(model.name))
+            with_batch_max(model, self.batch_max.get(model.spec.model_name))
             for model in settings.models
-            if model.name not in self.unloaded
+            if model.spec.model_name not in self.unloaded and model.name not in self.elsewhere
         ]
         others = [
             replace(each, slices=slices, tiers=settings.tiers)
-            for name, each in self.loaded.items()
+            for name, versions in self.loaded.items()
             if name not in names
+            for each in versions
         ]
         return replace(settings, models=(*filed, *others))
 
@@ -40,19 +46,21 @@ class Overlay:
         """Return the overlay without these models."""
         return Overlay(
             self.unloaded.difference(names),
-            {name: model for name, model in self.loaded.items() if name not in names},
+            {name: versions for name, versions in self.loaded.items() if name not in names},
             {name: rows for name, rows in self.batch_max.items() if name not in names},
+            self.elsewhere,
         )
 
-    def with_loaded(self, model: ServedModel, filed: bool, batch_max: int | None) -> "Overlay":
-        """Return the overlay after a client loaded the model. `filed`: whether the settings file names the
+    def with_loaded(self, versions: Versions, filed: bool, batch_max: int | None) -> "Overlay":
+        """Return the overlay after a client loaded a model. `filed`: whether the settings file names the
         model."""
-        rest = self.without([model.name])
+        name = versions[0].spec.model_name
+        rest = self.without([name])
         if not filed:
-            return replace(rest, loaded={**rest.loaded, model.name: model})
+            return replace(rest, loaded={**rest.loaded, name: versions})
         if batch_max is None:
             return rest
-        return replace(rest, batch_max={**rest.batch_max, model.name: batch_max})
+        return replace(rest, batch_max={**rest.batch_max, name: batch_max})
 
     def with_unloaded(self, name: str, filed: bool) -> "Overlay":
         """Return the overlay after a client unloaded the model."""

@@ -58,8 +58,8 @@ def not_found(name: str, why: str) -> RepositoryError:
     )
 
 
-def load_failed(name: str, why: str) -> RepositoryError:
+def load_failed(name: str, version: str, why: str) -> RepositoryError:
     """Return the error that a model was read and could not be loaded: Triton's words, and then why."""
     return RepositoryError(
-        FAILED, f"load failed for model {quoted(name)}: version 1 is at UNAVAILABLE state: {why}"
+        FAILED, f"load failed for model {quoted(name)}: version {version} is at UNAVAILABLE state: {why}"
     )

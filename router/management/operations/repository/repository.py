@@ -6,13 +6,13 @@ of an edit of the file that changes, adds or removes its entry.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from router.management.operations.current import ChangeRefused, Current
-from router.management.operations.repository.overlay import Overlay, with_batch_max
+from router.management.operations.repository.overlay import Overlay, Versions, with_batch_max
 from router.management.operations.repository.refusals import (
     BAD_INPUT,
     DEALT,
@@ -23,18 +23,19 @@ from router.management.operations.repository.refusals import (
     load_failed,
     not_found,
 )
-from router.settings import Settings, SettingsError, load_model
+from router.settings import Settings, SettingsError
 from router.settings.builds import identified, identify
 from router.settings.door.headers import with_headers
 from router.settings.gateway import read_served
 from router.settings.model_file.delays import bounded
 from router.settings.repository import find_folders, serve_alone
 from router.settings.served.cache import asks_for_cache
+from router.settings.served.versions import load_versions
 from router.tensors.parts.wording import listed, quoted, suggestion
-from router.tensors.request.decoded import MODEL_VERSION
 from serving.control.state.replicas import ReplicaStatus, SliceRecord
 from serving.ports import Serving
 from serving.values.specs import ModelSpec, ServedModel
+from serving.values.versions import MARK, ONLY, model_of
 
 LISTED_MAX = 8
 """Of the known models, in the sentence on an unknown one."""
@@ -97,9 +98,10 @@ class Repository:
         """Return every known model, by name; `ready`: of them those that are."""
         folders = self.filed.repository.folders
         beside = await asyncio.to_thread(lambda: [name for name, _ in find_folders(folders)])
-        names = {model.name for model in (*self.current.models, *self.filed.models)}
-        names.update(beside, self._serving.models, self._failures, self._loading(), self._held())
-        entries = [self._entry(name) for name in sorted(names)]
+        names = {model.spec.model_name for model in (*self.current.models, *self.filed.models)}
+        names.update(beside, map(model_of, self._serving.models), self._failures, self._loading())
+        names.update(map(model_of, self._held()))
+        entries = [entry for name in sorted(names) for entry in self._entries(name)]
         return [each for each in entries if each.state == "READY" or not ready]
 
     async def load(self, name: str, batch_max: int | None = None) -> None:
@@ -114,6 +116,10 @@ class Repository:
         await _join(self._loads, key, begin)
         if joined:  # it may have read the files before this was asked; where they are the same it is done
             await _join(self._loads, key, begin)
+
+    async def renew(self, name: str) -> None:
+        """Serve the model as its files and the ended rollouts of its versions say, as `load` does."""
+        await self._load(name, self._overlay.batch_max.get(name))
 
     async def unload(self, name: str) -> None:
         """Take no more requests for the model, answer those that were accepted, then give its memory back.
@@ -131,27 +137,27 @@ class Repository:
         async with self._turn:
             overlay = self._overlay.without(_changed(self.filed, filed))
             if self.cell_models is not None:
-                overlay = replace(overlay, unloaded=self._others(filed, self.cell_models))
-            loaded = tuple(overlay.loaded.values())
+                overlay = replace(overlay, elsewhere=self._others(filed, self.cell_models))
+            loaded = [each for versions in overlay.loaded.values() for each in versions]
             whole = await asyncio.to_thread(identified, replace(filed, models=(*filed.models, *loaded)))
             count = len(filed.models)
-            overlay = replace(overlay, loaded={model.name: model for model in whole.models[count:]})
+            overlay = replace(overlay, loaded=_by_model(whole.models[count:]))
             read = replace(whole, models=whole.models[:count])
 
             def target(now: Settings) -> Settings:
                 self._followed = replace(overlay.over(self._place(read)), server=now.server, admin=now.admin)
                 return self._followed
 
-            before = {model.name for model in self.current.models}
+            before = {model.spec.model_name for model in self.current.models}
             try:
                 await self._current.change(target)
             finally:
                 self._followed = None
             self.filed, self._overlay = filed, overlay
             self.on_filed(filed)
-            self._unloaded |= before - {model.name for model in self.current.models}
+            self._unloaded |= before - {model.spec.model_name for model in self.current.models}
             for model in self.current.models:
-                self._failures.pop(model.name, None)
+                self._failures.pop(model.spec.model_name, None)
 
     async def keep(self, names: frozenset[str]) -> None:
         """Serve these models of penstock.yaml and no others, as they are dealt to this cell.
@@ -159,7 +165,7 @@ class Repository:
         Raises RepositoryError, with all as it was, if that cannot be.
         """
         async with self._turn:
-            overlay = replace(self._overlay, unloaded=self._others(self.filed, names))
+            overlay = replace(self._overlay, elsewhere=self._others(self.filed, names))
 
             def target(now: Settings) -> Settings:
                 return replace(overlay.over(self._place(self.filed)), server=now.server, admin=now.admin)
@@ -182,27 +188,29 @@ class Repository:
     async def _load(self, name: str, batch_max: int | None) -> None:
         async with self._turn:
             try:
-                model = await asyncio.to_thread(self._read, name, batch_max)
+                versions = await asyncio.to_thread(self._read, name, batch_max)
             except SettingsError as error:
                 raise not_found(name, "; ".join(map(str, error.problems))) from None
             filed = any(each.name == name for each in self.filed.models)
-            overlay = self._overlay.with_loaded(model, filed, batch_max)
+            overlay = self._overlay.with_loaded(versions, filed, batch_max)
 
             def target(now: Settings) -> Settings:
-                return replace(now, models=_with(now.models, _on(model, now)))
+                return replace(now, models=_with(now.models, [_on(each, now) for each in versions]))
 
-            if target(self.current) != self.current or not self._serving.model_ready(name):
+            same = target(self.current) == self.current
+            if not same or not all(self._serving.model_ready(each.name) for each in versions):
                 try:
                     await self._current.change(target)
                 except ChangeRefused as error:
                     self._failures[name] = "; ".join(error.reasons)
-                    raise load_failed(name, self._failures[name]) from None
+                    version = max(each.spec.version for each in versions) or ONLY
+                    raise load_failed(name, str(version), self._failures[name]) from None
             self._failures.pop(name, None)
             self._overlay = overlay
 
     async def _unload(self, name: str) -> None:
         async with self._turn:
-            if all(model.name != name for model in self.current.models):
+            if all(model.spec.model_name != name for model in self.current.models):
                 return
             filed = any(each.name == name for each in self.filed.models)
             overlay = self._overlay.with_unloaded(name, filed)
@@ -215,23 +223,33 @@ class Repository:
             self._unloaded.add(name)
             self._failures.pop(name, None)
 
-    def _read(self, name: str, batch_max: int | None) -> ServedModel:
-        """Return the model as its files are now. It reads them: not on the event loop."""
-        served = {model.name: model for model in self.current.models}
+    def _read(self, name: str, batch_max: int | None) -> Versions:
+        """Return the model, and its other versions, as its files are now. It reads them: not on the event
+        loop."""
         for index, model in enumerate(self.filed.models):
             if model.name == name and self.filed.document is not None:
-                read = read_served(self.filed.document, index)
-                _check_batch(read.spec, batch_max)
-                read = with_batch_max(read, batch_max)
-                _check_name(name, read.name)
-                _check_batching(read)
-                return self._identify(self._placed(read, index, served.get(name)))
+                read = [
+                    self._checked(each, name, batch_max) for each in read_served(self.filed.document, index)
+                ]
+                return tuple(self._identify(each) for each in self._placed(read, index))
         folders = dict(find_folders(self.filed.repository.folders))
         folder = folders.get(name)
         if folder is None:
             raise not_found(name, self._unknown(name, [*folders]))
-        spec = load_model(folder)
-        _check_name(name, spec.name)
+        return tuple(self._alone(name, spec, batch_max) for spec in load_versions(folder))
+
+    @staticmethod
+    def _checked(model: ServedModel, name: str, batch_max: int | None) -> ServedModel:
+        """Return a model of the file as a load of that name asks for it."""
+        _check_batch(model.spec, batch_max)
+        model = with_batch_max(model, batch_max)
+        _check_name(name, model.spec.model_name)
+        _check_batching(model)
+        return model
+
+    def _alone(self, name: str, spec: ModelSpec, batch_max: int | None) -> ServedModel:
+        """Return a model, or a version of it, that the file does not name."""
+        _check_name(name, spec.model_name)
         _check_batch(spec, batch_max)
         cache = self.filed.document is not None and asks_for_cache(self.filed.document)
         alone = serve_alone(spec, self.current.slices, self.filed.tiers, cache)
@@ -241,36 +259,55 @@ class Repository:
     def _identify(self, model: ServedModel) -> ServedModel:
         return identify(model, self.current.cache is not None and model.cache)
 
-    def _placed(self, model: ServedModel, index: int, served: ServedModel | None) -> ServedModel:
-        """Return the model of the file on the slices where it is served, or would be."""
-        if served is None:
-            models = (*self.filed.models[:index], model, *self.filed.models[index + 1 :])
-            served = self._place(replace(self.filed, models=models)).models[index]
-        return _on(replace(model, slices=served.slices), self.current)
+    def _placed(self, versions: Sequence[ServedModel], index: int) -> Iterator[ServedModel]:
+        """Yield the versions of a model of the file on the slices where they are served, or would be."""
+        there = {model.name: model.slices for model in self.current.models}
+        first = versions[0]
+        if first.name not in there:
+            models = (*self.filed.models[:index], first, *self.filed.models[index + 1 :])
+            there[first.name] = self._place(replace(self.filed, models=models)).models[index].slices
+        for each in versions:
+            yield _on(replace(each, slices=there.get(each.name, there[first.name])), self.current)
 
     def _unknown(self, name: str, beside: Sequence[str]) -> str:
-        known = sorted({model.name for model in self.filed.models} | set(beside))
+        known = sorted({model.spec.model_name for model in self.filed.models} | set(beside))
         folders = self.filed.repository.folders
         where = f"penstock.yaml and {', '.join(map(str, folders))} hold" if folders else "penstock.yaml names"
         near = suggestion(name, known) or f"; known are {listed(known[:LISTED_MAX])}"
         return f"{where} no model {quoted(name)}{near}"
 
-    def _entry(self, name: str) -> IndexEntry:
-        if name in self._serving.models:
-            if self._serving.model_ready(name):
-                return IndexEntry(name, MODEL_VERSION, "READY")
-            failed = self._failed_replica(name)
+    def _entries(self, name: str) -> list[IndexEntry]:
+        """Return the entries of a model, by version."""
+        models = (*self.current.models, *self._serving.models.values())
+        versions = {each.spec.version: each.name for each in models if each.spec.model_name == name}
+        if not versions:
+            versions = {each.spec.version: each.name for each in self.filed.models if each.name == name}
+        for held in self._held():
+            if model_of(held) == name and held not in versions.values():
+                versions.setdefault(int(held.partition(MARK)[2] or 0), held)
+        found = [
+            self._entry(name, str(version or ONLY), served) for version, served in sorted(versions.items())
+        ]
+        known = [entry for entry in found if entry.state]
+        return known or [self._entry(name, ONLY, name)]
+
+    def _entry(self, name: str, version: str, served: str) -> IndexEntry:
+        """Return the entry of a version; `served`: under which name it is served."""
+        if served in self._serving.models:
+            if self._serving.model_ready(served):
+                return IndexEntry(name, version, "READY")
+            failed = self._failed_replica(served)
             if failed and name not in self._loading():
-                return IndexEntry(name, MODEL_VERSION, "UNAVAILABLE", failed)
-            return IndexEntry(name, MODEL_VERSION, "LOADING")
-        if name in self._loading() or any(model.name == name for model in self.current.models):
-            return IndexEntry(name, MODEL_VERSION, "LOADING")
-        if name in self._held():
-            return IndexEntry(name, MODEL_VERSION, "UNLOADING")
+                return IndexEntry(name, version, "UNAVAILABLE", failed)
+            return IndexEntry(name, version, "LOADING")
+        if name in self._loading() or any(model.name == served for model in self.current.models):
+            return IndexEntry(name, version, "LOADING")
+        if served in self._held():
+            return IndexEntry(name, version, "UNLOADING")
         if name in self._failures:
-            return IndexEntry(name, MODEL_VERSION, "UNAVAILABLE", self._failures[name])
+            return IndexEntry(name, version, "UNAVAILABLE", self._failures[name])
         if name in self._unloaded:
-            return IndexEntry(name, MODEL_VERSION, "UNAVAILABLE", "unloaded")
+            return IndexEntry(name, version, "UNAVAILABLE", "unloaded")
         return IndexEntry(name)
 
     def _loading(self) -> set[str]:
@@ -310,15 +347,25 @@ def _forget(under_way: dict[Key, asyncio.Task[None]], key: Key, task: asyncio.Ta
         task.exception()  # seen: whoever asked may have left
 
 
-def _with(models: Sequence[ServedModel], model: ServedModel) -> tuple[ServedModel, ...]:
-    """Return the models with this one in the place of its namesake, or at the end."""
-    if any(each.name == model.name for each in models):
-        return tuple(model if each.name == model.name else each for each in models)
-    return (*models, model)
+def _with(models: Sequence[ServedModel], versions: Sequence[ServedModel]) -> tuple[ServedModel, ...]:
+    """Return the models with these versions of one in the places of their namesakes, or at the end; without
+    its other versions."""
+    name, new = versions[0].spec.model_name, {each.name: each for each in versions}
+    stay = [each for each in models if each.spec.model_name != name or each.name in new]
+    placed = [new.pop(each.name, each) for each in stay]
+    return (*placed, *new.values())
+
+
+def _by_model(models: Sequence[ServedModel]) -> dict[str, Versions]:
+    found: dict[str, Versions] = {}
+    for each in models:
+        found[each.spec.model_name] = (*found.get(each.spec.model_name, ()), each)
+    return found
 
 
 def _without(name: str, settings: Settings) -> Settings:
-    return replace(settings, models=tuple(model for model in settings.models if model.name != name))
+    stay = (model for model in settings.models if model.spec.model_name != name)
+    return replace(settings, models=tuple(stay))
 
 
 def _on(model: ServedModel, settings: Settings) -> ServedModel:
@@ -336,7 +383,7 @@ def _changed(old: Settings, new: Settings) -> set[str]:
 def _entries(settings: Settings) -> dict[str, object]:
     listed_models = settings.document.at(("models",)) if settings.document else None
     entries = listed_models if isinstance(listed_models, list) else []
-    return {model.name: entry for model, entry in zip(settings.models, entries, strict=True)}
+    return {model.name: entry for model, entry in zip(settings.models, entries, strict=False)}  # no versions
 
 
 def _check_batch(spec: ModelSpec, batch_max: int | None) -> None:

@@ -90,7 +90,7 @@ def _slice_line(name: str, device: str, slot: Slot) -> str:
 
 
 def _model_lines(asked: PlacementTask, model: ServedModel, names: list[str]) -> Iterator[str]:
-    path = os.path.relpath(model.spec.folder, asked.settings.path.parent)
+    path = os.path.relpath(model.spec.home, asked.settings.path.parent)
     quoted = path if _PLAIN.fullmatch(path) else json.dumps(path, ensure_ascii=False)
     if names:
         yield f"  - path: {quoted}"

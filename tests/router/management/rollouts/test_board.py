@@ -36,8 +36,13 @@ class House:
         serving = SimpleNamespace(
             models=self.models, now_us=lambda: self.now_s * S, model_ready=lambda name: self.ready[name]
         )
+        self.renewed: list[str] = []
+
+        async def renew(model: str) -> None:
+            self.renewed.append(model)
+
         self.board = RolloutBoard(
-            cast(Serving, serving), self.telemetry, self.splits, folder / "penstock.yaml"
+            cast(Serving, serving), self.telemetry, self.splits, folder / "penstock.yaml", renew
         )
 
     def seconds(self, count: int, failing: int = 0) -> None:
@@ -158,3 +163,80 @@ def test_a_damaged_file_is_passed_over(tmp_path: Path, text: str) -> None:
     assert house.state == "canary"
     house.act("abort")
     assert json.loads(file.read_text())["m-2"]["state"] == "aborted"
+
+
+class Versions(House):
+    """A board over two versions of m; after a promotion, the second is to have the model's name."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        spec = replace(model_spec("m@2"), version=2)
+        self.candidate = replace(served(spec), rollout=SPEC, revision="one")
+        self.models.pop("m-2")
+        self.models["m"] = served(replace(model_spec("m"), version=1))
+        self.models["m@2"] = self.candidate
+        self.ready["m@2"] = True
+        self.telemetry.serve(self.candidate)
+        self.board.follow()
+
+    def rounds(self, count: int) -> None:
+        """So many looks of the board, a second each."""
+        for _ in range(count):
+            self.now_s += 1
+            self.board.look()
+            asyncio.run(self.board.take_places())
+
+
+def test_a_promoted_version_takes_the_models_name_after_one_more_hold(tmp_path: Path) -> None:
+    house = Versions(tmp_path)
+    house.rounds(1)
+    house.act("promote")
+    house.rounds(3)
+    assert house.renewed == [], "until then an operator can take it back"
+    house.rounds(5)
+    assert house.renewed == ["m"], "once, whatever comes of it"
+
+
+def test_a_version_that_was_taken_back_in_time_does_not_take_the_models_name(tmp_path: Path) -> None:
+    house = Versions(tmp_path)
+    house.rounds(1)
+    house.act("promote")
+    house.rounds(2)
+    house.act("abort")
+    house.rounds(5)
+    assert house.renewed == []
+    house.act("promote")
+    house.rounds(2)
+    assert house.renewed == [], "its time begins again"
+
+
+def test_a_candidate_with_another_name_stays_beside_the_model(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.seconds(1)
+    house.act("promote")
+    for _ in range(9):
+        house.now_s += 1
+        asyncio.run(house.board.take_places())
+    assert house.renewed == []
+
+
+def test_of_versions_the_ends_of_earlier_rollouts_are_kept(tmp_path: Path) -> None:
+    house = Versions(tmp_path)
+    house.act("abort")
+    third = replace(house.candidate, spec=replace(model_spec("m@3"), version=3))
+    house.models["m@3"] = third
+    house.ready["m@3"] = True
+    del house.models["m@2"]
+    house.board.follow()
+    house.act("promote")
+    kept = json.loads((tmp_path / ".penstock" / "penstock.rollouts.json").read_text())
+    assert {name: end["state"] for name, end in kept.items()} == {"m@2": "aborted", "m@3": "promoted"}
+
+
+def test_a_rollout_that_goes_on_is_kept_as_one_that_was_not_judged(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.seconds(1)
+    kept = json.loads((tmp_path / ".penstock" / "penstock.rollouts.json").read_text())
+    assert kept["m-2"]["state"] == "canary"
+    again = House(tmp_path)
+    assert again.state == "waiting", "it begins again from the first step"

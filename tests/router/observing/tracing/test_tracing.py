@@ -129,7 +129,7 @@ def test_a_trace_file_is_a_whole_array_of_models_and_instants(tmp_path: Path) ->
 def test_a_refused_request_has_no_computation_in_its_trace() -> None:
     refused = ended(OVERLOAD, False)
     refused.compute_us = 0
-    _, times = events_of(refused, 1, 0)
+    _, times = events_of(refused, "1", 1, 0)
     names = [each["name"] for each in times["timestamps"]]  # type: ignore[attr-defined]
     assert names == ["REQUEST_START", "QUEUE_START", "INFER_RESPONSE_COMPLETE", "REQUEST_END"]
 

@@ -31,7 +31,7 @@ def test_parameters_of_a_matching_name_are_marked_but_no_secret_is(
     home: Path, pattern: str, names: set[str]
 ) -> None:
     path = file(home, pattern)
-    for model in (load_settings(path).models[1], read_served(read_document(path), 1)):
+    for model in (load_settings(path).models[1], *read_served(read_document(path), 1)):
         assert {each.name for each in model.spec.parameters if each.header} == names
     assert load_settings(path).server.forward_headers == pattern
     (line,) = header_lines(load_settings(path).models[1].spec)

@@ -38,4 +38,4 @@ def test_the_settings_have_the_bound_and_so_has_a_model_that_is_read_again(home:
     path = write_gateway(home, GATEWAY)
     expected = ParameterSpec("delay_ms", "int", 0, 0, 1250, "ms", "50% of limits.stall_s")
     assert load_settings(path).models[1].spec.parameters == (expected,)
-    assert read_served(read_document(path), 1).spec.parameters == (expected,)
+    assert read_served(read_document(path), 1)[0].spec.parameters == (expected,)

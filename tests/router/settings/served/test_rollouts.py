@@ -67,7 +67,7 @@ def test_copies_have_a_margin_of_their_own(candidate: Path) -> None:
         ("{of: digits, margins: {errors: false, latency: false, attainment: false}}", "no margin is left"),
         ("{of: digits, margins: {agreement: 0.1}}", "only copies can agree; expected `shadow: 10`"),
         ("{of: digits, shadow: 0}", "models[1].rollout.shadow: "),
-        ("{steps: [5]}", "models[1].rollout.of: this key is required"),
+        ("{steps: [5]}", "models[1].rollout: no model to replace; expected of: and a model"),
     ],
 )
 def test_a_mistake_is_named(candidate: Path, text: str, said: str) -> None:

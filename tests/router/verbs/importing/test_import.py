@@ -53,7 +53,29 @@ def test_fixed_shapes_with_a_batch(tmp_path: Path) -> None:
         [(-1, 4), (-1, 3)],
     )
     (variant,) = spec.variants
-    assert (variant.backend, variant.artifact) == ("onnx", tmp_path / "repo/net/20/model.onnx")
+    assert variant.backend == "onnx"
+    assert variant.artifact is not None
+    assert variant.artifact.resolve() == tmp_path / "repo/net/20/model.onnx"
+    assert spec.model_version == "20"
+
+
+@pytest.mark.parametrize(
+    ("policy", "served"),
+    [
+        ("", {"net": 20}),
+        ("latest { num_versions: 2 }", {"net": 20, "net@3": 3}),
+        ("all { }", {"net": 20, "net@1": 1, "net@3": 3}),
+        ("specific { versions: [ 3, 1 ] }", {"net": 3, "net@1": 1}),
+    ],
+)
+def test_versions_are_served_as_triton_serves_them(
+    tmp_path: Path, policy: str, served: dict[str, int]
+) -> None:
+    config = ONNX + (f"version_policy: {{ {policy} }}\n" if policy else "")
+    write_model(tmp_path / "repo", "net", config, versions="1 3 20")
+    assert import_models(ImportOptions(tmp_path / "repo", tmp_path / "to")) == 0
+    found = load_settings(tmp_path / "to" / "penstock.yaml").models
+    assert {each.name: each.spec.version for each in found} == served
 
 
 def test_torchscript_takes_its_inputs_by_their_places(tmp_path: Path) -> None:
@@ -61,7 +83,9 @@ def test_torchscript_takes_its_inputs_by_their_places(tmp_path: Path) -> None:
     config = ONNX.replace("onnxruntime_onnx", "pytorch_libtorch").replace("input [", two)
     spec = imported(tmp_path, config.replace('"x"', '"INPUT__0"'), "model.pt")
     (variant,) = spec.variants
-    assert (variant.backend, variant.artifact) == ("torch_export", tmp_path / "repo/net/1/model.pt")
+    assert variant.backend == "torch_export"
+    assert variant.artifact is not None
+    assert variant.artifact.resolve() == tmp_path / "repo/net/1/model.pt"
     assert [each.name for each in spec.inputs] == ["INPUT__0", "INPUT__1"]
 
 

@@ -329,3 +329,52 @@ def test_what_a_load_cannot_change_is_refused_by_name(
     assert caught.value.refusal is refusal
     assert sentence in caught.value.message
     assert len(caught.value.message) < 300
+
+
+def add_versions(world: World, *numbers: int) -> Path:
+    """A model folder beside the others, with these versions."""
+    folder = world.add_folder("many")
+    for number in numbers:
+        (folder / str(number)).mkdir(exist_ok=True)
+    return folder
+
+
+def state(folder: Path, line: str) -> None:
+    """Add a line to the model.yaml."""
+    with (folder / "model.yaml").open("a") as file:
+        file.write(f"{line}\n")
+
+
+async def test_a_model_is_loaded_with_all_versions_of_its_policy_and_goes_with_them(world: World) -> None:
+    folder = add_versions(world, 1, 2, 5)
+    state(folder, "version_policy: {latest: 2}")
+    await world.repository.load("many")
+    served = {name: each.spec.version for name, each in world.served.items() if name.startswith("many")}
+    assert served == {"many": 5, "many@2": 2}
+    index = await world.repository.index()
+    assert index[1:3] == [IndexEntry("many", "2", "READY"), IndexEntry("many", "5", "READY")]
+    (folder / "7").mkdir()
+    await world.repository.load("many")
+    served = {name: each.spec.version for name, each in world.served.items() if name.startswith("many")}
+    assert served == {"many": 7, "many@5": 5}
+    await world.repository.unload("many")
+    assert [*world.served] == ["digits", "minilm"]
+    assert (await world.repository.index())[1] == IndexEntry("many", "1", "UNAVAILABLE", "unloaded")
+
+
+async def test_a_version_that_cannot_be_loaded_is_named_and_the_others_stay(world: World) -> None:
+    add_versions(world, 1)
+    await world.repository.load("many")
+    add_versions(world, 2)
+    world.current.refusal = ("many could not be loaded: no file",)
+    error = await refused(world.repository.load("many"))
+    assert "load failed for model 'many': version 2 is at UNAVAILABLE state" in error.message
+    assert world.served["many"].spec.version == 1
+
+
+async def test_an_edit_of_another_model_keeps_all_versions_that_a_client_loaded(world: World) -> None:
+    folder = add_versions(world, 1, 2)
+    state(folder, "version_policy: all")
+    await world.repository.load("many")
+    await world.edit("slo_ms: 40", "slo_ms: 41")
+    assert {"many", "many@1"} <= world.served.keys()

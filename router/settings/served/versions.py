@@ -1,0 +1,107 @@
+"""Which versions of a model an entry of `models:` serves, and which of them answers for the model's name.
+
+Without a rollout that is the highest. With one, the highest is the candidate of the version before, until it
+is promoted: what was promoted, and what was rolled back, is kept beside penstock.yaml.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from router.settings.model_file.folders import MODEL_FILE, locate, versions_in
+from router.settings.model_file.models import load_model
+from router.settings.served.ends import Ends
+from router.settings.values.document import read_document
+from router.settings.values.findings import Findings
+from router.settings.values.problems import Loc, SettingsError
+from router.settings.values.schema import ServedSection
+from router.settings.values.versions import VersionPolicy, missing, read_policy
+from serving.policy.rollouts.course import CourseState
+from serving.values.specs import ModelSpec
+from serving.values.versions import version_name
+
+PROMOTED: Final = CourseState.PROMOTED.value
+
+
+@dataclass(frozen=True, slots=True)
+class ServedVersions:
+    """`present` answers requests that name no version: 0 for a model without versions. `others` answer only
+    requests that name them. `candidate` is one of `others`, or 0."""
+
+    home: Path
+    present: int = 0
+    others: tuple[int, ...] = ()
+    candidate: int = 0
+
+
+def choose_versions(findings: Findings, loc: Loc, section: ServedSection) -> ServedVersions:
+    """Return the versions that the entry at `loc` serves, before any rollout of them has ended."""
+    folder = findings.document.file.parent / section.path
+    found = locate(folder)
+    there = versions_in(found.home)
+    alone = section.rollout is not None and section.rollout.of is None
+    if not there or found.home != folder:
+        if section.version_policy is not None:
+            what = "a version is named" if there else f"{folder} has no versions, which are numbered folders"
+            findings.add((*loc, "version_policy"), f"{what}; expected no such key", at_key=True)
+        if alone:
+            message = "no model to replace; expected of: and a model, or a folder with several versions"
+            findings.add((*loc, "rollout"), message, at_key=True)
+        return ServedVersions(found.home, found.version)
+    policy = section.version_policy or stated_policy(found.home)
+    if why := missing(policy, there):
+        if section.version_policy is not None:
+            findings.add((*loc, "version_policy"), why)
+        return ServedVersions(found.home, there[-1])  # whoever reads model.yaml says why else
+    chosen = policy.choose(there)
+    before = [each for each in there if each < chosen[-1]]
+    if not alone or not before:
+        return ServedVersions(found.home, chosen[-1], chosen[:-1])
+    return ServedVersions(found.home, before[-1], chosen, chosen[-1])
+
+
+def stated_policy(home: Path) -> VersionPolicy:
+    """Return the policy of the model.yaml in `home`; the default where it states none, or is faulty."""
+    try:
+        stated = read_document(home / MODEL_FILE).at(("version_policy",))
+        return read_policy(stated) if stated is not None else VersionPolicy()
+    except (SettingsError, ValueError):  # pydantic's errors are ValueErrors
+        return VersionPolicy()
+
+
+def settle(versions: ServedVersions, name: str, ends: Ends, revision: Callable[[int], str]) -> ServedVersions:
+    """Return the versions as rollouts have left them. `revision`: returns the digest of a version's files.
+
+    A candidate that was promoted is the present version, unless its files are others now. The present version
+    is the last one that was promoted; without one, the highest that never was a candidate.
+    """
+    top = versions.candidate
+    if not top:
+        return versions
+    if _state(ends, name, top) == PROMOTED and ends[version_name(name, top)]["revision"] == revision(top):
+        return ServedVersions(versions.home, top, tuple(each for each in versions.others if each != top))
+    before = [each for each in versions_in(versions.home) if each < top]
+    promoted = [each for each in before if _state(ends, name, each) == PROMOTED]
+    present = max(promoted or [each for each in before if not _state(ends, name, each)] or before)
+    others = tuple(each for each in versions.others if each != present)
+    return ServedVersions(versions.home, present, others, top)
+
+
+def _state(ends: Ends, name: str, version: int) -> str:
+    return ends.get(version_name(name, version), {}).get("state", "")
+
+
+def load_versions(folder: Path) -> list[ModelSpec]:
+    """Return the versions of a model that no entry of `models:` serves, as its model.yaml says; first the one
+    of its own name. SettingsError with all that is wrong with one of them."""
+    there = versions_in(folder)
+    policy = stated_policy(folder)
+    if not there or missing(policy, there):  # what is missing, load_model says
+        return [load_model(folder)]
+    *others, present = policy.choose(there)
+    beside = [load_model(folder, each) for each in others]
+    return [
+        load_model(folder, present),
+        *(replace(each, name=version_name(each.name, each.version)) for each in beside),
+    ]
