@@ -118,6 +118,8 @@ class StatusBoard:
         if served is None:
             return
         model["objective"] = served.own.percentile / 100
+        if served.spec.version:
+            model["version"] = served.spec.version
         model["isolation"] = isolation_status(control.isolation(served, now_us))
         if sequences := sequence_status(gateway, (name,)):
             model["sequences"] = sequences[name]

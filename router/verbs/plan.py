@@ -64,9 +64,16 @@ def plan_line(model: ServedModel) -> str:
     metric = f" ({model.spec.accuracy_metric})" if model.spec.accuracy_metric else ""
     on = ", ".join(model.slices)
     return (
-        f"{model.name}: SLO {promised_text(model.own)}, batches of up to {rows} rows, on {on}; "
+        f"{model.name}:{_version(model)} SLO {promised_text(model.own)}, "
+        f"batches of up to {rows} rows, on {on}; "
         f"variants {', '.join(variants)}{metric}{_candidate(model)}"
     )
+
+
+def _version(model: ServedModel) -> str:
+    """Return which version has the model's own name."""
+    named = model.spec.version and model.name == model.spec.model_name
+    return f" version {model.spec.version}," if named else ""
 
 
 def _candidate(model: ServedModel) -> str:

@@ -62,6 +62,7 @@ class ModelStatus(TypedDict):
     cache: NotRequired[CacheStatus]  # where its answers are kept, or cannot be
     isolation: NotRequired[IsolationStatus]
     sequences: NotRequired[SequenceStatus]
+    version: NotRequired[int]  # of a model with versions
 
 
 class MoveStatus(TypedDict):

@@ -1,14 +1,16 @@
 """What `penstock profile` is asked for, as values. UsageError says what is wrong with it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from router.commandline.spelling import nearest
 from router.settings import SettingsError, load_model
+from router.settings.model_file.folders import is_version, versions_in
 from router.settings.values.problems import one_of, shown
 from serving.values.slice_specs import Share
 from serving.values.specs import ModelSpec
+from serving.values.versions import MARK, version_name
 
 MODELS = Path("models")
 
@@ -30,11 +32,12 @@ class Target:
 
 
 def find_model(text: str) -> ModelSpec:
-    """Return the model in the folder `text`, or of that name below models/."""
+    """Return the model in the folder `text`, or of that name below models/; `digits@1` is version 1."""
     if not text:
         raise MeasureRequestError(
             "which model? Give its folder or its name, such as `penstock profile digits`"
         )
+    text, _, version = text.partition(MARK)
     folder = Path(text)
     if not folder.is_dir() and "/" not in text:
         folder = MODELS / text
@@ -43,8 +46,13 @@ def find_model(text: str) -> ModelSpec:
         raise MeasureRequestError(
             f"there is no model {shown(text)}; expected a folder{_or_one_of(text, known)}"
         )
+    if version and (not is_version(version) or int(version) not in versions_in(folder)):
+        raise MeasureRequestError(
+            f"{folder} has no version {shown(version)}; expected a numbered folder in it"
+        )
     try:
-        return load_model(folder)
+        spec = load_model(folder, int(version or 0))
+        return replace(spec, name=version_name(spec.name, version)) if version else spec
     except SettingsError as error:
         raise MeasureRequestError(str(error)) from None
 

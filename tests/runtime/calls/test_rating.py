@@ -1,9 +1,11 @@
 """Calls over a tenant's rate are answered at once; each answer says what is left; others pay nothing."""
 
 import re
+from dataclasses import replace
 
 from serving.ports import Call, Reply
 from serving.runtime.calls.rating import RatedServing
+from serving.runtime.calls.splitting import Split
 from serving.values.objectives import RateSpec
 from serving.values.specs import TenantSpec
 from serving.values.vocabulary import CLIENT_GONE, COMPLETED, RATE_LIMITED
@@ -95,3 +97,15 @@ async def test_other_limits_count_at_once() -> None:
     desk.serving.follow([])
     desk.put()
     assert [bool(reply.limits) for reply in desk.replies] == [False, True, False]
+
+
+async def test_an_answer_of_a_candidate_says_which_version_it_is() -> None:
+    desk = Desk()
+    desk.core.answer = lambda _call: Reply(COMPLETED)
+    spec = replace(SIMPLE.spec, version=3, name=f"{SIMPLE.name}@3")
+    candidate = replace(SIMPLE, spec=spec)
+    desk.put()
+    desk.serving.splits.by_model[SIMPLE.name] = Split(candidate, 1.0, "none")
+    desk.put()
+    assert [reply.version for reply in desk.replies] == [0, 3]
+    assert desk.core.calls[-1].model is candidate

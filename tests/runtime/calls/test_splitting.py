@@ -42,6 +42,12 @@ def test_models_without_a_candidate_and_shares_of_none_and_all() -> None:
     assert went(splits(1.0), *(call() for _ in range(50))) == 50
 
 
+def test_a_request_that_names_the_version_stays() -> None:
+    versioned = served(replace(model_spec("digits"), version=2))
+    assert went(splits(1.0), call(model=versioned)) == 1
+    assert splits(1.0).route(named := call(model=versioned.pinned)) is named
+
+
 @pytest.mark.parametrize("share", [0.05, 0.5])
 def test_the_share_is_kept(share: float) -> None:
     count = went(splits(share), *(call() for _ in range(4000)))

@@ -11,6 +11,15 @@ from router.management.operations.repository.refusals import Refusal, Repository
 from router.settings import load_settings
 from tests.router.settings.samples import write_deployment
 
+VERSIONED = """\
+name: m
+inputs: [{name: x, datatype: FP32, shape: [-1, 4]}]
+outputs: [{name: y, datatype: FP32, shape: [-1, 4]}]
+batch_max: 8
+slo_ms: 50
+version_policy: all
+"""
+
 
 class Loads:
     """Counts the loads; a name in `broken` is refused."""
@@ -64,3 +73,22 @@ async def test_a_model_that_comes_is_followed_from_then_on(home: Path) -> None:
     shown.pop(0)
     await reloads.look()
     assert loads.loaded == []
+
+
+async def test_a_model_is_loaded_when_a_numbered_folder_comes_or_one_of_its_versions_changes(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "m"
+    for version in (1, 2):
+        (folder / str(version)).mkdir(parents=True)
+    (folder / "model.yaml").write_text(VERSIONED)
+    (tmp_path / "penstock.yaml").write_text("models: [{path: m}]\n")
+    settings, loads = load_settings(tmp_path / "penstock.yaml"), Loads()
+    assert [each.name for each in settings.models] == ["m", "m@1"]
+    reloads = ModelReloads(loads, lambda: settings, lambda _: None)
+    await reloads.look()
+    (folder / "3").mkdir()
+    await reloads.look()
+    (folder / "1" / "model.py").write_text("x = 1")
+    await reloads.look()
+    assert loads.loaded == ["m", "m"]

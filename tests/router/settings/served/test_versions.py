@@ -11,6 +11,7 @@ from router.settings.gateway import read_served
 from router.settings.model_file.revisions import revision_of
 from router.settings.served.ends import read_ends
 from router.settings.served.versions import load_versions
+from router.verbs.plan import plan_lines
 from serving.values.specs import ServedModel
 from tests.router.settings.samples import gateway_faults, write_gateway
 
@@ -170,6 +171,14 @@ def test_with_a_rollout_the_highest_is_the_candidate_of_the_one_before(home: Pat
     assert (candidate.name, candidate.spec.version) == ("m@3", 3)
     assert candidate.rollout is not None
     assert candidate.rollout.of == "m"
+
+
+def test_check_says_which_version_has_the_models_name_and_which_is_the_candidate(home: Path) -> None:
+    model(home, 1, 2, 3)
+    served(home, f"version_policy: all, {ROLLOUT}")
+    lines = [*plan_lines(load_settings(home / "penstock.yaml"))]
+    assert [line.partition(" SLO")[0] for line in lines] == ["m: version 2,", "m@1:", "m@3:"]
+    assert "candidate for m: 50, 100 %" in lines[2]
 
 
 def test_the_only_version_has_no_rollout(home: Path) -> None:

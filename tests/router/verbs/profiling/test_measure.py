@@ -224,6 +224,17 @@ def test_a_model_is_a_folder_or_a_name_below_models(spin: Path) -> None:
         find_model("spin")
 
 
+def test_a_version_is_named_as_it_is_served(spin: Path) -> None:
+    for version in ("1", "2"):
+        (spin / version).mkdir()
+    assert (find_model("spin").name, find_model("spin").version) == ("spin", 2)
+    first = find_model("spin@1")
+    assert (first.name, first.folder) == ("spin@1", spin / "1")
+    for missing in ("spin@3", "spin@x"):
+        with pytest.raises(MeasureRequestError, match=r"has no version '.'; expected a numbered folder"):
+            find_model(missing)
+
+
 def test_lists_of_numbers_are_read_in_order_and_each_once() -> None:
     assert find_numbers("--batches", "8, 1,8", 10) == (1, 8)
     assert find_numbers("--batches", "", 10) == ()
