@@ -5,10 +5,12 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from router.management.rounds import rounds
 from router.observing.status.attention import SHIFTED
+from router.observing.telemetry.counting.answers import ANSWER_KINDS, AnswerCounts
 from router.observing.telemetry.counting.journal import Journal
 from router.observing.telemetry.counting.shapes import HOUR_S, KINDS, ModelShapes
 from router.settings.values.kept_json import KeptJson, kept_path
@@ -20,10 +22,18 @@ LOOK_S: Final = 60.0
 
 
 class ShiftBoard:
-    """All models. `settings`: the file beside which counts are kept; `now_s`: Unix time."""
+    """All models. `settings`: the file beside which counts are kept; `now_s`: Unix time. `answers`: of
+    classifiers, by model; read at each look."""
 
-    def __init__(self, journal: Journal, settings: Path, now_s: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        settings: Path,
+        now_s: Callable[[], float] = time.time,
+        answers: Mapping[str, AnswerCounts] = MappingProxyType({}),
+    ) -> None:
         self._journal = journal
+        self._answers = answers
         self._file = KeptJson(kept_path(settings, "shapes"), "what is usual", logger)
         self._now_s = now_s
         self._models: dict[str, ModelShapes] = self._file.read(_models, {})
@@ -45,6 +55,9 @@ class ShiftBoard:
         for entry in self._journal.latest(self._journal.ended - self._seen):
             self._models.setdefault(entry.model, ModelShapes()).add(entry)
         self._seen = self._journal.ended
+        for name, answers in self._answers.items():
+            if any((drained := answers.drain()).values()):
+                self._models.setdefault(name, ModelShapes()).add_counts(drained)
         hour = int(self._now_s() // HOUR_S)
         turns, self._hour = min(max(hour - self._hour, 0), 24), hour
         for _ in range(turns):
@@ -65,7 +78,8 @@ class ShiftBoard:
             if far >= SHIFTED
         }
         for name, kind in sorted(now - self._said):
-            logger.warning("the %s of requests for %s are others than in the last days", kind, name)
+            of = "answers of" if kind in ANSWER_KINDS else "requests for"
+            logger.warning("the %s of %s %s are others than in the last days", kind, of, name)
         self._said = now
 
     async def keep(self) -> None:
@@ -80,5 +94,7 @@ def _models(kept: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, 
 
 def _shapes(usual: Mapping[str, Mapping[str, float]]) -> ModelShapes:
     made = ModelShapes()
-    made.usual = {kind: {str(key): float(count) for key, count in usual[kind].items()} for kind in KINDS}
+    for kind in KINDS:
+        counts = usual.get(kind, {}) if kind in ANSWER_KINDS else usual[kind]  # older files have no answers
+        made.usual[kind] = {str(key): float(count) for key, count in counts.items()}
     return made

@@ -134,7 +134,7 @@ class GatewayServer:
         self._feed = Feed(lambda: self.board.describe(), events)
         self._make_edges(server, limits)
         self.rollouts = self._make_rollouts()
-        self.shifts = ShiftBoard(self._telemetry.journal, settings.path)
+        self.shifts = ShiftBoard(self._telemetry.journal, settings.path, answers=self._telemetry.answers)
         self.board = self._board()
         self._known = set(self.gateway.models)
         self._join_cells()

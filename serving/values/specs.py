@@ -321,11 +321,11 @@ class ServedModel:
     isolate: str = "auto"
     rollout: RolloutSpec | None = None
     stays: bool = False
-    pinned: "ServedModel" = field(init=False, compare=False, repr=False)
     name: str = field(init=False)  # the spec's; a field, because each request reads it several times
     own: Objective = field(init=False, compare=False, repr=False)
     by_tier: dict[str, Objective] = field(init=False, compare=False, repr=False)
     _accuracy: dict[str, float | None] = field(init=False, compare=False, repr=False)  # answers read it
+    _pinned: "ServedModel | None" = field(init=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         known = {variant.name: variant.accuracy for variant in self.spec.variants}
@@ -334,11 +334,16 @@ class ServedModel:
         own = resolve(self.needs, accuracy, fixed, self.slo_us)
         tiers = (resolve(each.over(self.needs), accuracy, fixed, self.slo_us) for each in self.tiers)
         object.__setattr__(self, "name", self.spec.name)
-        own_version = self.spec.version and not self.stays
-        object.__setattr__(self, "pinned", replace(self, stays=True) if own_version else self)
+        splits = self.spec.version and not self.stays
+        object.__setattr__(self, "_pinned", replace(self, stays=True) if splits else None)
         object.__setattr__(self, "_accuracy", known)
         object.__setattr__(self, "own", own)
         object.__setattr__(self, "by_tier", {each.tier: each for each in tiers})
+
+    @property
+    def pinned(self) -> "ServedModel":
+        """The same model for requests that name its version; one object, as edges remember by it."""
+        return self._pinned or self
 
     @property
     def answering_variant(self) -> str:

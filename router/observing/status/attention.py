@@ -102,10 +102,10 @@ def _promise(model: ModelStatus, before: Mapping[str, int]) -> Iterator[Notice]:
 
 
 def shift_sentences(status: Status) -> Iterator[tuple[str, str]]:
-    """Yield each model with requests that have shifted, and what of them has."""
+    """Yield each model with requests or answers that have shifted, and what of them has."""
     for name, kinds in status.get("shifts", {}).items():
         if far := [f"{kind} ({each:.2f})" for kind, each in kinds.items() if each >= SHIFTED]:
-            yield name, f"requests for {name} are others than in the last days: {', '.join(far)}"
+            yield name, f"requests or answers of {name} are others than in the last days: {', '.join(far)}"
 
 
 def _slice(one: SliceStatus) -> Iterator[Notice]:

@@ -9,6 +9,7 @@ from mypy_extensions import mypyc_attr
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 from router.observing.telemetry import exposition, triton
+from router.observing.telemetry.counting.answers import AnswerCounts, counts_for
 from router.observing.telemetry.counting.counts import (
     UNKNOWN,
     Counters,
@@ -55,6 +56,7 @@ class Telemetry:
         self._by_tenant = len(served) * len(self._tenants) <= TENANT_DURATIONS_MAX
         self._ledger = Ledger()
         self.journal = Journal()
+        self.answers: dict[str, AnswerCounts] = {}  # of classifiers, by model
         self._models = self._ledger.models
         for model in served:
             self.serve(model)
@@ -82,6 +84,10 @@ class Telemetry:
                 counts = self._ledger.unknown = self._ledger.unknown if self._ledger.unknown.flows else counts
             self._models[model.name] = counts
         counts.slo_us, counts.objective, counts.served = model.slo_us, model.own.percentile / 100, True
+        answers, before = counts_for(model.spec), self.answers.pop(model.name, None)
+        if answers is not None:
+            same = before is not None and (before.output, before.width) == (answers.output, answers.width)
+            self.answers[model.name] = before if before is not None and same else answers
 
     def retire(self, name: str) -> None:
         """Note that a model is served no longer. Raises KeyError if it never was."""
@@ -116,6 +122,8 @@ class Telemetry:
         if traced:
             self._exemplify(model, flow, latency_us, traced, now_us)
         model.answered(request.tier, reply, rows)
+        if request.model in self.answers:
+            self.answers[request.model].take(reply, now_us)
         if reply.cache:  # not computed for this request: a leader's is counted before the cache sees it
             kept = model.kept
             kept.requests += 1

@@ -5,11 +5,14 @@ import json
 import logging
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from router.management.shifts import ShiftBoard
+from router.observing.telemetry.counting.answers import AnswerCounts
 from router.observing.telemetry.counting.journal import Journal
 from router.observing.telemetry.counting.shapes import HOUR_S
+from serving.values.tensor import Tensor
 from tests.router.happenings import reply, request
 
 
@@ -45,6 +48,29 @@ def test_a_shift_is_said_once_until_it_is_over(tmp_path: Path, caplog: pytest.Lo
     ]
 
 
+def test_another_kind_of_answers_is_said_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    house = House(tmp_path)
+    answers = AnswerCounts(0, 2)
+    house.board = ShiftBoard(house.journal, tmp_path / "penstock.yaml", lambda: house.now_s, {"m": answers})
+
+    def answer(row: tuple[float, float], count: int) -> None:
+        for number in range(count):
+            reply_of = reply()
+            reply_of.outputs = [Tensor("y", "FP64", (1, 2), np.array(row).tobytes())]
+            answers.take(reply_of, number * 1_000_000)
+
+    for _ in range(4):
+        answer((0.9, 0.1), 1000)
+        house.hours(1)
+    caplog.set_level(logging.WARNING)
+    answer((0.4, 0.6), 3000)
+    house.board.look()
+    assert [each.getMessage() for each in caplog.records] == [
+        "the classes of answers of m are others than in the last days",
+        "the confidences of answers of m are others than in the last days",
+    ]
+
+
 def test_each_request_counts_once_and_a_flood_by_its_last(tmp_path: Path) -> None:
     house = House(tmp_path, kept=10)
     house.requests(7)
@@ -59,7 +85,7 @@ def test_a_restart_knows_what_is_usual_and_only_counts_are_kept(tmp_path: Path) 
     House(tmp_path).hours(5)
     kept = json.loads((tmp_path / ".penstock" / "penstock.shapes.json").read_text())
     assert kept.keys() == {"m"}
-    assert kept["m"].keys() == {"rows", "sizes", "variants"}
+    assert kept["m"].keys() == {"rows", "sizes", "variants", "classes", "confidences"}
     again = House(tmp_path)
     again.requests(600, rows=30)
     again.board.look()

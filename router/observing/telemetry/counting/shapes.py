@@ -1,5 +1,6 @@
 """What requests look like, as counts by bucket: their rows, their sizes, and the variants that answered.
 
+Of classifiers also what they answer (`answers.py`).
 The last hours are compared with the last days. No tensor, name or parameter is ever kept.
 """
 
@@ -7,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from math import log2, sqrt
 from typing import Final
 
+from router.observing.telemetry.counting.answers import ANSWER_KINDS, Counts
 from router.observing.telemetry.counting.journal import Entry
 
 ROWS, SIZES, VARIANTS = "rows", "sizes", "variants"
-KINDS: Final = (ROWS, SIZES, VARIANTS)
+KINDS: Final = (ROWS, SIZES, VARIANTS, *ANSWER_KINDS)
 HOUR_S: Final = 3600
 HALF_LIFE_H: Final = 84.0
 """After half a week an hour counts half: the last week is most of what is usual."""
@@ -19,8 +21,6 @@ RECENT_MIN, USUAL_MIN = 500, 2000
 
 LEAST: Final = 0.01
 """A bucket with less than this is forgotten."""
-
-Counts = dict[str, float]
 
 
 class ModelShapes:
@@ -38,6 +38,11 @@ class ModelShapes:
             if key:
                 counts = self._now[kind]
                 counts[key] = counts.get(key, 0.0) + 1.0
+
+    def add_counts(self, more: Mapping[str, Counts]) -> None:
+        """Add counts by kind and bucket."""
+        for kind, counts in more.items():
+            self._now[kind] = _sum(self._now[kind], counts)
 
     def turn(self) -> None:
         """Begin another hour."""
