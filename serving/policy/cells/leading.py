@@ -10,6 +10,7 @@ from math import exp
 from typing import Final
 
 from serving.policy.cells.homes import Cell, Homes, assign
+from serving.values.versions import model_of
 
 S_US: Final = 1_000_000
 SETTLE_US: Final = 2 * S_US
@@ -85,13 +86,34 @@ class Leader:
         if seen == self._seen and now_us - self._decided_us < LOOK_US:
             return None
         self._seen, self._decided_us = seen, now_us
-        models = frozenset[str]().union(*(each.file for each in reports))
-        cells = [Cell(each.name, each.slices, (models - each.file) | each.unfit) for each in reports]
         even = now_us - self._evened_us >= EVEN_US
         if even:
             self._evened_us = now_us
-        demands = {model: self._demands.get(model, 0.0) for model in models}
-        return assign(cells, demands, before, even=even)
+        return self._assign(reports, before, even)
+
+    def _assign(self, reports: Sequence[CellReport], before: Homes, even: bool) -> Homes:
+        """Return the homes of all models. Versions of a model have the same, so that a rollout finds both."""
+        models = frozenset[str]().union(*(each.file for each in reports))
+        whole = {model_of(model) for model in models}
+        demands = dict.fromkeys(whole, 0.0)
+        for model in models:
+            demands[model_of(model)] += self._demands.get(model, 0.0)
+        cells = [
+            Cell(each.name, each.slices, (whole - each.file) | {model_of(model) for model in each.unfit})
+            for each in reports
+        ]
+        homes = assign(
+            cells, demands, {model: before[model] for model in before if model in whole}, even=even
+        )
+        has = {each.name: each.file - each.unfit for each in reports}
+        return {
+            model: {
+                name: part * _share(self._demands.get(model, 0.0), demands[model_of(model)])
+                for name, part in homes.get(model_of(model), {}).items()
+                if model in has[name]
+            }
+            for model in models
+        }
 
     def _hear(self, reports: Sequence[CellReport], now_us: int) -> None:
         """Follow the work that models have. That of a model without a ready cell is not known, and stays."""
@@ -107,6 +129,10 @@ class Leader:
                 known = self._demands.get(model, 0.0)
                 span_us = RISE_US if now > known else FALL_US
                 self._demands[model] = known + (now - known) * (1 - exp(-passed_us / span_us))
+
+
+def _share(own: float, whole: float) -> float:
+    return own / whole if whole > 0 else 1.0
 
 
 def routes(reports: Sequence[CellReport], homes: Homes) -> dict[str, dict[str, float]]:

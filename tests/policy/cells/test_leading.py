@@ -112,3 +112,23 @@ def test_calls_go_to_homes_that_are_ready() -> None:
 
 def test_calls_go_to_the_old_home_until_the_new_one_is_ready() -> None:
     assert routes([report("a", {"m": 1.0}), report("b")], {"m": {"b": 1.0}}) == {"m": {"a": 1.0}}
+
+
+def test_versions_of_a_model_are_in_the_same_cells_and_share_its_work() -> None:
+    file = frozenset({"m", "m@1", "m@3", "n"})
+    work = {"m": 3.0, "m@1": 1.0}
+    cells = [CellReport(name, 4, file, work if name == "a" else {}, frozenset(file)) for name in "ab"]
+    before = {"m": {"a": 3.0}, "m@1": {"a": 1.0}, "n": {"b": 0.0}}
+    homes = decided(Leader(), cells, before, 0)
+    assert {*homes["m"]} == {*homes["m@1"]} == {*homes["m@3"]}
+    assert sum(homes["m"].values()) == pytest.approx(3.0)
+    assert sum(homes["m@1"].values()) == pytest.approx(1.0)
+    assert homes.keys() == file
+
+
+def test_a_cell_without_a_version_is_no_home_of_it() -> None:
+    old, new = frozenset({"m", "n"}), frozenset({"m", "m@3", "n"})
+    cells = [CellReport("a", 4, old, {}, old), CellReport("b", 4, new, {}, new)]
+    homes = decided(Leader(), cells, {"m": {"a": 1.0}, "n": {"b": 1.0}}, 0)
+    assert "a" in homes["m"]
+    assert "a" not in homes["m@3"]
