@@ -75,7 +75,7 @@ def _model(model: ModelStatus, before: Mapping[str, int]) -> Iterator[Notice]:
         yield _notice(BAD, f"{name} has no replica that is ready{why}", name)
     elif reasons:
         yield _notice(DOUBTFUL, f"{name}: {'; '.join(reasons)}", name)
-    yield from _promise(model, before)
+    yield from promise_notices(model, before)
     scaling = model.get("scaling")
     if scaling is not None and scaling["held"]:
         wished = f"{scaling['desired']} replicas are wished, {scaling['wanted']} can be had"
@@ -87,8 +87,9 @@ def _model(model: ModelStatus, before: Mapping[str, int]) -> Iterator[Notice]:
         yield _notice(KNOWN, f"{name} {worst['variant']}: {took} ({worst['profile']})", name, worst["slice"])
 
 
-def _promise(model: ModelStatus, before: Mapping[str, int]) -> Iterator[Notice]:
-    """Yield that the promise burns, with the ending that most of its missed requests had."""
+def promise_notices(model: ModelStatus, before: Mapping[str, int]) -> Iterator[Notice]:
+    """Yield that the promise burns, with the ending that most of its missed requests had. `before`: the
+    `missed` counters at an earlier reading."""
     burn, objective = model["counters"]["burn"].get(WINDOW, 0.0), model.get("objective", 0.0)
     if burn <= 1 or not objective:
         return

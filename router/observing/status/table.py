@@ -21,7 +21,7 @@ from router.observing.isolation import isolation_lines
 from router.observing.rollout_status import rollout_sentence
 from router.observing.scaled_status import scaled_lines
 from router.observing.sequence_status import sequence_lines
-from router.observing.status.attention import shift_sentences
+from router.observing.status.attention import promise_notices, shift_sentences
 from router.observing.status.devices import gpus_table
 from router.observing.status.document import (
     EdgeStatus,
@@ -93,6 +93,7 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
     moves = [*_rehearsal(current["slices"])]
     moves += map(_one_line, (*_edges(current.get("edges", ())), *_move(current.get("move"), missing)))
     moves += map(_one_line, (*tls_lines(current.get("tls")), *rate_lines(current.get("rates", ()))))
+    moves += [Text(f" {text}", "bold red") for text in _burning(current["models"], before)]
     moves += [Text(f" {rollout_sentence(each)}") for each in current.get("rollouts", ())]
     moves += [Text(f" {text}") for _, text in shift_sentences(current)]
     moves += map(Text, _proposal(current.get("proposal")))  # whole: the command is there to be copied
@@ -154,6 +155,13 @@ def _edges(edges: Sequence[EdgeStatus]) -> Iterator[str]:
             yield f" the {edge['name']} port is closed"
         elif edge["restarts"]:
             yield f" the {edge['name']} port ended by itself and was opened again, {edge['restarts']} times"
+
+
+def _burning(models: Sequence[ModelStatus], before: Mapping[str, "Counters"]) -> Iterator[str]:
+    """Yield the promises that are broken now, and how most of the missed requests ended."""
+    for model in models:
+        missed = before[model["name"]]["missed"] if model["name"] in before else {}
+        yield from (notice["text"] for notice in promise_notices(model, missed))
 
 
 def _rehearsal(slices: Sequence[SliceStatus]) -> Iterator[Text]:

@@ -414,3 +414,16 @@ def test_gpus_have_a_row_each_and_none_where_slices_use_none() -> None:
     with console.capture() as captured:
         console.print(render(None, there, 1.0))
     assert "GPU" not in captured.get()
+
+
+def test_a_promise_that_is_broken_now_is_said_with_how_most_requests_ended() -> None:
+    telemetry = new()
+    ask(telemetry, 70)
+    ask(telemetry, 30, OVERLOAD)
+    now = status(telemetry, 60)
+    now["models"][0]["objective"] = 0.99
+    shown = text(None, now, 0.0)
+    assert "digits answers 70.0 % in time (5m), 99 % within" in shown
+    quiet = status(new(), 60)
+    quiet["models"][0]["objective"] = 0.99
+    assert "% in time (5m)" not in text(None, quiet, 0.0)
