@@ -103,7 +103,7 @@ class GatewayServer:
         self._started_us = self.gateway.now_us()
         self._telemetry.triton_names = server.triton_metrics
         self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
-        self._tracing = begin_tracing(settings.tracing, self._telemetry)
+        self._tracing = begin_tracing(settings.tracing, self._telemetry, self.gateway.outgoing)
         self._selecting = selecting = self._make_calls(settings, record)
         self._rates = selecting.rates
         store = ProfileStore(settings.profiles)

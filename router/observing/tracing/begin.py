@@ -5,13 +5,17 @@ from router.observing.tracing.spans import Spans
 from router.observing.tracing.tracing import Tracing
 from router.observing.tracing.writer import Writer
 from router.settings.door.tracing import TracingSettings
+from serving.runtime.calls.outgoing import Outgoing
 
 
-def begin_tracing(settings: TracingSettings | None, telemetry: Telemetry) -> Tracing | None:
-    """Trace the requests that `telemetry` counts from now on; its epoch is known. None without settings."""
+def begin_tracing(
+    settings: TracingSettings | None, telemetry: Telemetry, outgoing: Outgoing
+) -> Tracing | None:
+    """Trace the requests that `telemetry` counts from now on; its epoch is known. Their traces go out by
+    `outgoing`. None without settings."""
     if settings is None:
         return None
     sender = Spans(settings.otlp, settings.service) if settings.otlp else None
     tracing = Tracing(settings, telemetry.epoch_us, Writer(sender))
-    telemetry.trace = tracing.ended
+    telemetry.trace, outgoing.below = tracing.ended, tracing.below
     return tracing

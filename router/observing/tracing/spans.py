@@ -33,20 +33,21 @@ class Spans:
 
         release = version("penstock")
         resource = Resource.create({"service.name": service, "service.version": release})
-        self._next = 0
+        self._next = self._span = 0  # the ids of the next trace and of the next span, 0 for any
         self._provider = TracerProvider(
             ALWAYS_ON, resource, shutdown_on_exit=False, id_generator=self._ids(RandomIdGenerator)
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter(url)))
         self._tracer = self._provider.get_tracer("penstock", release)
 
-    def send(self, entry: Entry, parent: str, trace: str, epoch_us: int) -> None:
-        """Make the spans of a request: one of it all, one of each phase that it had."""
+    def send(self, entry: Entry, parent: str, trace: str, epoch_us: int, span: str = "") -> None:
+        """Make the spans of a request: one of it all, one of each phase that it had. `span`: the id of the
+        first, "" for any."""
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 
         begun_us = epoch_us + entry.arrived_us
-        self._next = int(trace, 16)
-        span = self._tracer.start_span(
+        self._next, self._span = int(trace, 16), int(span or "0", 16)
+        whole = self._tracer.start_span(
             f"infer {entry.model}",
             _context(parent),
             SpanKind.SERVER,
@@ -54,20 +55,24 @@ class Spans:
             start_time=begun_us * 1000,
         )
         if entry.outcome is not COMPLETED:
-            span.set_status(Status(StatusCode.ERROR, entry.detail or ending(str(entry.outcome.reason))))
-        inner = set_span_in_context(span)
+            whole.set_status(Status(StatusCode.ERROR, entry.detail or ending(str(entry.outcome.reason))))
+        inner = set_span_in_context(whole)
         for name, from_us, to_us in phases(entry):
             phase = self._tracer.start_span(name, inner, start_time=(begun_us + from_us) * 1000)
             phase.end((begun_us + to_us) * 1000)
-        span.end((begun_us + entry.latency_us) * 1000)
+        whole.end((begun_us + entry.latency_us) * 1000)
 
     def _ids(self, base: type["RandomIdGenerator"]) -> "RandomIdGenerator":
-        """Return a generator whose next trace has the id that was chosen for its request."""
+        """Return a generator whose next trace and span have the ids that were chosen for their request."""
         spans = self
 
         class Chosen(base):  # type: ignore[misc, valid-type]  # it is imported where it is needed
             def generate_trace_id(self) -> int:
                 return spans._next
+
+            def generate_span_id(self) -> int:
+                chosen, spans._span = spans._span, 0
+                return chosen or int(super().generate_span_id())
 
         made: RandomIdGenerator = Chosen()
         return made
