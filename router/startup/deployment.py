@@ -212,6 +212,7 @@ class GatewayServer:
             return
         self.cells.offer(self._app)
         self.cells.follow(self.operations.repository)
+        self.cells.serving.tracer = self._tracing
         self.cells.serving.on_models = self._take_models
         self._take_models()
 

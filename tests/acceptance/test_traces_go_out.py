@@ -1,7 +1,9 @@
-"""Traces leave a gateway: the spans of another server and of another cell are in the trace of the client."""
+"""Traces leave a gateway: the spans of another server and of another cell are in the trace of the client, and
+requests keep their names."""
 
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,11 +12,12 @@ pytest.importorskip("opentelemetry.sdk", reason="the packages of OpenTelemetry a
 
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
-from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess
-from tests.acceptance.test_cells import SIMPLE
+from loadtests.stand.redis_server import redis_server
+from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess, await_true
+from tests.acceptance.test_cells import SIMPLE, cell, models_of
 from tests.router.observing.tracing.test_spans import collector, spans_in
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.live, pytest.mark.slow]
 
 SAMPLED, NOT_SAMPLED = (f"00-{each * 32}-{'b' * 16}-0{on}" for each, on in (("1", 1), ("2", 0)))
 SERVED = "slices: [{name: s, threads: 1}]\nmodels: [{path: PATH, slo_ms: SLO, cache: false}]\n".replace(
@@ -84,3 +87,39 @@ def test_a_request_that_its_client_does_not_sample_has_no_spans_anywhere(
     spans: list[tuple[str, Span]],
 ) -> None:
     assert "2" * 32 not in {span.trace_id.hex() for _, span in spans}
+
+
+def home_of(gateway: GatewayProcess) -> str:
+    """The one of two cells that has the model, "" while there is another number of either."""
+    found = models_of(gateway)
+    homes = [name for name, models in found.items() if "simple" in models]
+    return homes[0] if (len(found), len(homes)) == (2, 1) else ""
+
+
+def test_a_request_keeps_its_name_and_its_trace_in_the_cell_that_computes_it(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        redis = stack.enter_context(redis_server())
+        url, bodies = stack.enter_context(collector())
+
+        def started_cell(name: str) -> GatewayProcess:
+            tracing = {"otlp": url.removesuffix("/v1/traces"), "sample": 0, "service": name}
+            return stack.enter_context(cell(tmp_path, redis, name, tracing=tracing))
+
+        cells = {name: started_cell(name) for name in ("a", "b")}
+        await_true(lambda: all(home_of(each) for each in cells.values()), *cells.values())
+        home = home_of(cells["a"])
+        (asked,) = cells.keys() - {home}
+        ask(cells[asked], {"traceparent": SAMPLED, "x-request-id": "mine"})
+        ask(cells[asked], {"traceparent": NOT_SAMPLED, "x-request-id": "other"})
+        for name in ("mine", "other"):
+            status, body = cells[home].get(f"/v2/requests/{name}")
+            assert (status, json.loads(body)["name"]) == (200, name)
+        await_true(lambda: len({service for service, _ in spans_in(bodies)}) == 2, *cells.values())
+    found = spans_in(bodies)
+    assert {span.trace_id.hex() for _, span in found} == {"1" * 32}
+    ((passing, above),) = [each for each in found if each[1].name == "pass on simple"]
+    ((computing, below),) = [each for each in found if each[1].name == "infer simple"]
+    assert (passing, computing) == (asked, home)
+    assert above.parent_span_id.hex() == "b" * 16
+    assert below.parent_span_id == above.span_id
+    assert {each.key: each.value.string_value for each in above.attributes}["penstock.cell"] == home

@@ -9,6 +9,9 @@ from router.observing.telemetry.counting.journal import Entry
 from router.observing.tracing.triton_settings import TraceSettings
 from router.observing.tracing.writer import Traced, Writer
 from router.settings.door.tracing import TracingSettings
+from serving.ports import Call, Reply
+from serving.runtime.calls.pending_calls import describe
+from serving.runtime.clocks.clock import now_us
 from serving.scheduler.waiting.requests import Request
 from serving.values.traces import PARENT_CHARS, SAMPLED, flags_of
 from serving.values.vocabulary import COMPLETED
@@ -54,12 +57,25 @@ class Tracing:
         if not self._settings.otlp:
             return parent
         if self._is_chosen(parent):
-            span = f"{self._random.getrandbits(64) or 1:016x}"
-            request.below = f"00-{self._trace_of(parent)}-{span}-{SAMPLED:02x}"
+            request.below = self._new_span(parent)
             return request.below
         if not parent:
             request.below = LEFT_OUT
         return parent
+
+    def span(self, call: Call) -> str:
+        """Return the traceparent of a new span for a call that another cell answers. Return "" for one that
+        its client does not sample: that cell decides."""
+        if not self._settings.otlp or not call.trace or not flags_of(call.trace) & SAMPLED:
+            return ""
+        return self._new_span(call.trace)
+
+    def passed(self, call: Call, parent: str, cell: str, reply: Reply) -> None:
+        """Trace a call that another cell had, and that has a span's traceparent by `span`."""
+        latency_us = now_us() - call.arrived_us
+        entry = Entry(describe(call, 0), reply, latency_us, latency_us <= call.due_us)
+        trace, span = call.trace[_TRACE_ID], call.trace[_SPAN_ID]
+        self._writer.put(Traced(entry, parent, trace, self._epoch_us, "", span, cell or "none"))
 
     def ended(self, entry: Entry, parent: str, below: str = "") -> str:
         """Trace a request, if it is to be. Return the trace's id, "" if no collector gets it. `parent`: the
@@ -76,6 +92,10 @@ class Tracing:
         if not self._writer.put(Traced(entry, parent, trace, self._epoch_us, into_file, span)):
             return ""
         return trace
+
+    def _new_span(self, parent: str) -> str:
+        span = f"{self._random.getrandbits(64) or 1:016x}"
+        return f"00-{self._trace_of(parent)}-{span}-{SAMPLED:02x}"
 
     def _trace_of(self, parent: str) -> str:
         """Return the id of its client's trace, or a new one."""

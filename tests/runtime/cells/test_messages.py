@@ -23,6 +23,7 @@ from serving.values.objectives import Needs
 from serving.values.sequences import SequenceStep
 from serving.values.specs import ServedModel
 from serving.values.tensor import Buffer, Tensor
+from serving.values.traces import trace_context
 from serving.values.vocabulary import ALL_OUTCOMES, COMPLETED
 from serving.worker.frames.wire import Frame, FrameBuffer, FrameKind, ProtocolError, pack_frame
 from tests.builders import graded, model_spec, served
@@ -66,6 +67,7 @@ IDS = st.integers(0, 2**63) | st.text(min_size=1)
 STEPS = st.none() | st.builds(SequenceStep, IDS, st.booleans(), st.booleans())
 VALUES = st.booleans() | st.integers(-5, 5) | st.floats(-1, 1) | st.text()
 TIMEOUTS = st.none() | st.integers(1, 10**9)
+TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 @given(
@@ -96,6 +98,16 @@ def test_a_call_arrives_as_it_was_made(
     (sent,), (came,) = call.inputs, got.inputs
     assert (came.name, came.datatype, came.shape) == (sent.name, sent.datatype, sent.shape)
     assert bytes(came.data) == bytes(sent.data)
+
+
+@pytest.mark.parametrize(
+    "named", [("", "", ""), ("mine", "", ""), ("mine", TRACE, ""), (TRACE[3:35], TRACE, "rojo=1,congo=2")]
+)
+def test_a_call_keeps_its_name_and_its_trace(named: tuple[str, str, str]) -> None:
+    call = call_of(MODEL)
+    call.name, call.trace, call.trace_state = named
+    got = unpack_call(arrive(pack_call(5, call, 0)), {"m": MODEL}).call
+    assert (got.name, got.trace, got.trace_state) == named
 
 
 @pytest.mark.parametrize("outcome", ALL_OUTCOMES, ids=lambda each: each.reason)
@@ -157,7 +169,7 @@ GARBAGE = st.recursive(
 )
 
 
-@given(st.integers(0, 15), GARBAGE)
+@given(st.integers(0, 18), GARBAGE)
 def test_garbage_in_a_call_is_refused(place: int, garbage: object) -> None:
     frame = arrive(pack_call(1, call_of(MODEL), 0))
     broken = changed(frame, place, garbage)
@@ -167,6 +179,7 @@ def test_garbage_in_a_call_is_refused(place: int, garbage: object) -> None:
         return
     assert [(each.shape, len(each.data)) for each in got.inputs] == [((2, 4), 32)]  # no batch can be harmed
     assert got.rows == 2
+    assert trace_context(got.trace, got.trace_state) == (got.trace, got.trace_state)  # none, or a good one
 
 
 @given(st.integers(0, 8), GARBAGE)

@@ -17,6 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 from router.observing.tracing.spans import Spans
+from router.observing.tracing.writer import Traced
 from serving.values.vocabulary import OVERLOAD
 from tests.router.observing.tracing.test_tracing import SAMPLED, ended
 
@@ -28,7 +29,7 @@ def sent(*requests: tuple[object, str, str]) -> list[ReadableSpan]:
     kept = InMemorySpanExporter()
     spans = Spans("http://nowhere", "penstock", kept)
     for entry, parent, trace in requests:
-        spans.send(entry, parent, trace, EPOCH_US)  # type: ignore[arg-type]  # entries
+        spans.send(Traced(entry, parent, trace, EPOCH_US, ""))  # type: ignore[arg-type]  # entries
     spans._provider.force_flush()
     return list(kept.get_finished_spans())
 
@@ -65,7 +66,7 @@ def test_a_request_has_the_span_that_another_server_knows() -> None:
     kept = InMemorySpanExporter()
     spans = Spans("http://nowhere", "penstock", kept)
     for span in ("e" * 16, ""):
-        spans.send(ended(), SAMPLED, "a" * 32, EPOCH_US, span)
+        spans.send(Traced(ended(), SAMPLED, "a" * 32, EPOCH_US, "", span))
     spans._provider.force_flush()
     ids = [f"{each.context.span_id:016x}" for each in kept.get_finished_spans() if each.context]
     assert ids.count("e" * 16) == 1
@@ -73,6 +74,19 @@ def test_a_request_has_the_span_that_another_server_knows() -> None:
     finished = kept.get_finished_spans()
     below = [each for each in finished if each.parent and f"{each.parent.span_id:016x}" == "e" * 16]
     assert [each.name for each in below] == ["queue", "input", "compute", "output"]
+
+
+def test_a_request_that_another_cell_had_is_one_span_that_names_the_cell() -> None:
+    kept = InMemorySpanExporter()
+    spans = Spans("http://nowhere", "penstock", kept)
+    spans.send(Traced(ended(), SAMPLED, "a" * 32, EPOCH_US, "", "e" * 16, "west"))
+    spans._provider.force_flush()
+    (span,) = kept.get_finished_spans()
+    assert (span.name, dict(span.attributes or {})["penstock.cell"]) == ("pass on digits", "west")
+    assert span.context is not None
+    assert f"{span.context.span_id:016x}" == "e" * 16
+    assert span.parent is not None
+    assert f"{span.parent.span_id:016x}" == "b" * 16
 
 
 def test_attributes_and_status_say_how_it_ended() -> None:
@@ -123,7 +137,7 @@ def spans_in(bodies: list[bytes]) -> list[tuple[str, Span]]:
 def test_a_collector_gets_them_by_the_protocol() -> None:
     with collector() as (url, bodies):
         spans = Spans(url, "my gateway")
-        spans.send(ended(), SAMPLED, "a" * 32, EPOCH_US)
+        spans.send(Traced(ended(), SAMPLED, "a" * 32, EPOCH_US, ""))
         spans.close()
     found = spans_in(bodies)
     assert {service for service, _ in found} == {"my gateway"}

@@ -15,9 +15,11 @@ from router.observing.tracing.triton_file import events_of
 from router.observing.tracing.triton_settings import TraceSettings
 from router.observing.tracing.writer import WAITING_MAX, Traced, Writer
 from router.settings.door.tracing import TracingSettings
+from serving.ports import Call
 from serving.scheduler.waiting.requests import Request
 from serving.values.traces import trace_context
 from serving.values.vocabulary import COMPLETED, OVERLOAD, Outcome
+from tests.builders import served
 from tests.router.happenings import reply, request
 
 OTLP = "http://localhost:4318/v1/traces"
@@ -116,6 +118,26 @@ def test_a_gateway_that_makes_no_spans_passes_on_what_came(tmp_path: Path) -> No
     assert [made.below(asked(each)) for each in ("", SAMPLED, UNSAMPLED)] == ["", SAMPLED, UNSAMPLED]
 
 
+def call_of(trace: str) -> Call:
+    made = Call(served(), (), 1)
+    made.trace, made.arrived_us, made.name = trace, 1, "mine"
+    return made
+
+
+def test_a_call_for_another_cell_is_traced_here_if_its_client_samples_it(tmp_path: Path) -> None:
+    kept = Kept()
+    made = tracing(kept, sample=1.0, missed=True)
+    assert [made.span(call_of(each)) for each in ("", UNSAMPLED)] == ["", ""], "that cell decides"
+    assert tracing(kept, otlp="", file=tmp_path / "t").span(call_of(SAMPLED)) == ""
+    call = call_of(SAMPLED)
+    call.trace = span = made.span(call)
+    made.passed(call, SAMPLED, "west", reply())
+    (traced,) = kept.traced
+    assert (traced.parent, traced.trace, traced.span) == (SAMPLED, "a" * 32, span[36:52])
+    assert (traced.cell, traced.entry.name, traced.entry.latency_us > 0) == ("west", "mine", True)
+    assert not traced.entry.within
+
+
 @pytest.mark.parametrize(("outcome", "within"), [(OVERLOAD, False), (COMPLETED, False)])
 def test_what_missed_its_promise_is_traced_too_within_a_bound(outcome: Outcome, within: bool) -> None:
     kept = Kept()
@@ -196,7 +218,7 @@ def test_a_file_that_cannot_be_written_is_said_and_ends_nothing(
 class Stuck:
     """A sender whose collector does not answer."""
 
-    def send(self, entry: Entry, parent: str, trace: str, epoch_us: int, span: str) -> None:
+    def send(self, traced: Traced) -> None:
         raise TimeoutError("no answer")
 
     def close(self) -> None: ...
