@@ -56,7 +56,7 @@ class Tracing:
             return request.below if request.below != LEFT_OUT else ""
         if not self._settings.otlp:
             return parent
-        if self._is_chosen(parent):
+        if flags_of(parent) & SAMPLED if parent else self._random.random() < self._settings.sample:
             request.below = self._new_span(parent)
             return request.below
         if not parent:
@@ -101,15 +101,15 @@ class Tracing:
         """Return the id of its client's trace, or a new one."""
         return parent[_TRACE_ID] if parent else f"{self._random.getrandbits(128) or 1:032x}"
 
-    def _is_chosen(self, parent: str) -> bool:
-        """Return whether its client says that it is traced, or else chance."""
-        if parent:
-            return bool(flags_of(parent) & SAMPLED)
-        return self._random.random() < self._settings.sample
-
     def _is_sampled(self, entry: Entry, parent: str, below: str) -> bool:
         """Return whether a collector gets it: it is chosen, now or before, or it missed its promise."""
-        if below != LEFT_OUT if below else self._is_chosen(parent):
+        if below:
+            chosen = below != LEFT_OUT
+        elif parent:
+            chosen = bool(flags_of(parent) & SAMPLED)
+        else:  # in line: this is what every request costs
+            chosen = self._random.random() < self._settings.sample
+        if chosen:
             return True
         if not self._settings.missed or (entry.within and entry.outcome is COMPLETED):
             return False
