@@ -25,12 +25,14 @@ class Call:
     - `priority`: the level that it states of the model's, 0 for none.
     - `sequence`: the sequence that it belongs to; None for a call that stands for itself.
     - `name`: the client's name for it, by which `penstock explain --request` finds it; "" for none.
-    - `trace`: the `traceparent` that it came with (W3C Trace Context), "" for none.
+    - `trace`: the `traceparent` that it came with (W3C Trace Context), "" for none; `trace_state`: the
+      `tracestate` beside it (`serving.values.traces`).
     """
 
     __slots__ = (
         "arrived_us", "inputs", "max_age_us", "model", "name", "objective", "on_answer", "parameters",
-        "priority", "rows", "sequence", "size", "store", "tenant", "timeout_us", "trace", "variant",
+        "priority", "rows", "sequence", "size", "store", "tenant", "timeout_us", "trace", "trace_state",
+        "variant",
     )  # fmt: skip
 
     def __init__(self, model: ServedModel, inputs: Sequence[Tensor], rows: int) -> None:
@@ -51,6 +53,7 @@ class Call:
         self.priority = 0
         self.name = ""
         self.trace = ""
+        self.trace_state = ""
 
     @property
     def due_us(self) -> int:

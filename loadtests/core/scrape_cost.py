@@ -20,7 +20,7 @@ from router.observing.telemetry import Present, Telemetry
 from router.observing.telemetry.counting.journal import Entry
 from router.observing.tracing.spans import Spans
 from router.observing.tracing.tracing import Tracing
-from router.observing.tracing.writer import Writer
+from router.observing.tracing.writer import Traced, Writer
 from router.settings.door.tracing import TracingSettings
 from serving.ports import Reply
 from serving.scheduler.commands import RunBatch
@@ -94,7 +94,7 @@ def event_us(event: Callable[[], None], rounds: int) -> float:
 class Discarding:
     """Takes the place of what sends spans: only what the event loop does is measured."""
 
-    def send(self, entry: Entry, parent: str, trace: str, epoch_us: int) -> None: ...
+    def send(self, traced: Traced) -> None: ...
 
     def close(self) -> None: ...
 
@@ -102,10 +102,10 @@ class Discarding:
 def spans_us(request: Request, reply: Reply, latency_us: int) -> float:
     """Return the CPU time to make the spans of a request, without what sends them."""
     spans = Spans("http://127.0.0.1:9", "measured", InMemorySpanExporter())
-    entry = Entry(request, reply, latency_us, True)
+    traced = Traced(Entry(request, reply, latency_us, True), "", "1", 0, "")
     begin = thread_time_ns()
     for _ in range(TRACED):
-        spans.send(entry, "", "1", 0)
+        spans.send(traced)
     took_us = (thread_time_ns() - begin) / 1e3 / TRACED
     spans.close()
     return took_us

@@ -16,6 +16,7 @@ from router.tensors.parts.wording import quoted
 from router.tensors.request.parameters import LONGEST_US
 from serving.ports import Call, Serving
 from serving.values.specs import DEFAULT_TENANT, ModelSpec, ServedModel
+from serving.values.traces import trace_context
 from serving.values.versions import MARK, model_of, version_name
 from serving.values.vocabulary import UNKNOWN_MODEL
 
@@ -56,9 +57,10 @@ ReadStatistics = Callable[[str], Mapping[str, object]]
 """A served model's entry in the `model_stats` of the statistics extension, as JSON values."""
 
 TIMEOUT_FIELD = "x-request-timeout-ms"
-REQUEST_FIELD, TRACE_FIELD = "x-request-id", "traceparent"
-_TRACE: Final = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-[0-9a-f]{16}-[0-9a-f]{2}")
-"""https://www.w3.org/TR/trace-context/, section 3.2; later versions may have more parts."""
+REQUEST_FIELD = "x-request-id"
+TRACE_FIELD, STATE_FIELD = "traceparent", "tracestate"
+"""https://www.w3.org/TR/trace-context/"""
+_TRACE_ID: Final = slice(3, 35)
 TENANT_FIELD = "x-tenant"
 TIER_FIELD = "x-tier"
 ACCURACY_FIELD = "x-accuracy-min"
@@ -185,11 +187,11 @@ def _max_age_us(argument: str) -> int:
     return min(int(leading or 0), MAX_AGE_S) * 1_000_000
 
 
-def name_request(call: Call, stated: str, trace: str) -> None:
+def name_request(call: Call, stated: str, trace: str, state: str) -> None:
     """Name the call as its client does: by REQUEST_FIELD, else by the protocol's `id`, which it has, else by
-    the trace that TRACE_FIELD says it belongs to; that is kept, too."""
-    if trace and (found := _TRACE.match(trace)) is not None:
-        call.trace = found[0]
-        call.name = call.name or found[1]
+    the trace that TRACE_FIELD says it belongs to; that is kept, too, with STATE_FIELD."""
+    if trace:
+        call.trace, call.trace_state = trace_context(trace, state)
+        call.name = call.name or call.trace[_TRACE_ID]
     if stated:
         call.name = stated[:NAME_CHARS_MAX]

@@ -15,6 +15,7 @@ from router.protocol.oip import (
     ACCURACY_FIELD,
     CACHE_FIELD,
     REQUEST_FIELD,
+    STATE_FIELD,
     TENANT_FIELD,
     TIER_FIELD,
     TIMEOUT_FIELD,
@@ -63,9 +64,9 @@ INLINE_PACKED_BYTES = 1 << 18
 
 _TIMEOUT, _TENANT, _CACHE = TIMEOUT_FIELD.encode(), TENANT_FIELD.encode(), CACHE_FIELD.encode()
 _TIER, _ACCURACY = TIER_FIELD.encode(), ACCURACY_FIELD.encode()
-_REQUEST, _TRACE = REQUEST_FIELD.encode(), TRACE_FIELD.encode()
+_REQUEST, _TRACE, _STATE = REQUEST_FIELD.encode(), TRACE_FIELD.encode(), STATE_FIELD.encode()
 
-_LISTS = (_CACHE, _TIER, _ACCURACY, _TIMEOUT)
+_LISTS = (_CACHE, _TIER, _ACCURACY, _TIMEOUT, _STATE)
 
 
 class HttpError(RequestError):
@@ -77,9 +78,9 @@ class HttpError(RequestError):
 
 
 def fields_of(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    """Return a request's header fields: of a repeated one the last, but of Cache-Control, tiers, floors and
-    timeouts all, as one list: neither a `no-store` before a proxy's `max-age` nor a higher floor may get
-    lost."""
+    """Return a request's header fields: of a repeated one the last, but of Cache-Control, tiers, floors,
+    timeouts and `tracestate` all, as one list: neither a `no-store` before a proxy's `max-age` nor a higher
+    floor may get lost."""
     fields = dict(headers)
     if len(fields) < len(headers):
         for each in _LISTS:
@@ -131,8 +132,8 @@ def apply_fields(decoded: Decoded, fields: Fields, tier: str) -> None:
     if decoded.call.parameters:
         take_fields(decoded.call, partial(_text_of, fields))
     if _REQUEST in fields or _TRACE in fields:
-        named, trace = fields.get(_REQUEST, b""), fields.get(_TRACE, b"")
-        name_request(decoded.call, named.decode("latin-1"), trace.decode("latin-1"))
+        found = [fields.get(each, b"").decode("latin-1") for each in (_REQUEST, _TRACE, _STATE)]
+        name_request(decoded.call, *found)
     stated = fields.get(_TIMEOUT)
     if stated is not None:
         tighten(decoded.call, stated_timeout_us(stated.decode("latin-1")))

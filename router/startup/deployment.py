@@ -105,7 +105,8 @@ class GatewayServer:
         self._started_us = self.gateway.now_us()
         self._telemetry.triton_names = server.triton_metrics
         self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
-        self._tracing = begin_tracing(settings.tracing, self._telemetry, self._version_of)
+        outgoing = self.gateway.outgoing
+        self._tracing = begin_tracing(settings.tracing, self._telemetry, outgoing, self._version_of)
         self._selecting = selecting = self._make_calls(settings, record)
         self._rates = selecting.rates
         store = ProfileStore(settings.profiles)
@@ -214,6 +215,7 @@ class GatewayServer:
             return
         self.cells.offer(self._app)
         self.cells.follow(self.operations.repository)
+        self.cells.serving.tracer = self._tracing
         self.cells.serving.on_models = self._take_models
         self._take_models()
 

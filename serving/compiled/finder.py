@@ -51,6 +51,7 @@ COMPILED = (
     "serving/runtime/calls/pending_calls.py",
     "serving/runtime/calls/builds.py",
     "serving/runtime/calls/nondeterminism.py",
+    "serving/runtime/calls/outgoing.py",
     "serving/runtime/calls/gateway.py",
     "serving/runtime/caching/cached_models.py",
     "serving/runtime/calls/batch_lanes.py",

@@ -8,6 +8,7 @@ from serving.ports import Reply
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.waiting.requests import Request
 from serving.values.specs import Parameters
+from serving.values.traces import NO_TRACE, TraceContext
 from serving.values.vocabulary import Outcome
 from serving.worker.frames.batches import BatchInput
 
@@ -84,7 +85,13 @@ class BatchRunner(Protocol):
     slice: str
 
     def run(
-        self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
+        self,
+        batch_id: int,
+        replica: int,
+        rows: int,
+        inputs: Sequence[BatchInput],
+        parameters: Parameters,
+        trace: TraceContext = NO_TRACE,
     ) -> None:
         """Run a batch; its result goes to `batch_done` or `batch_failed`."""
         ...

@@ -23,6 +23,7 @@ def ask_member(call: Call, variant: str, timeout_us: int | None) -> Call:
     own = Call(call.model, call.inputs, call.rows)
     own.size, own.parameters, own.tenant = call.size, call.parameters, call.tenant
     own.arrived_us, own.max_age_us, own.store = call.arrived_us, call.max_age_us, call.store
+    own.name, own.trace, own.trace_state = call.name, call.trace, call.trace_state
     own.variant, own.timeout_us = variant, timeout_us
     asked = call.objective
     own.objective = Objective(

@@ -96,8 +96,8 @@ def padded_sizes(inputs: Sequence[TensorSpec]) -> tuple[PaddedSize, ...]:
     return tuple(found.values())
 
 
-PYTHON = "python"
-"""The backend of a variant that the model's own code computes."""
+PYTHON, REMOTE = "python", "remote"
+"""The backends of a variant that the model's own code computes, and of one that another server does."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,8 @@ import tritonclient.http as triton_http
 
 pytest.importorskip("opentelemetry.sdk", reason="the packages of OpenTelemetry are not here")
 
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-
 from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess
-from tests.router.observing.tracing.test_spans import collector
+from tests.router.observing.tracing.test_spans import collector, spans_in
 
 pytestmark = pytest.mark.slow
 
@@ -86,13 +84,7 @@ Traced = tuple[GatewayProcess, list[bytes], Path]
 
 def test_a_collector_gets_what_clients_sample_and_nothing_else(traced: Traced) -> None:
     _, bodies, _ = traced
-    spans = [
-        span
-        for body in bodies
-        for resource in ExportTraceServiceRequest.FromString(body).resource_spans
-        for scope in resource.scope_spans
-        for span in scope.spans
-    ]
+    spans = [span for _, span in spans_in(bodies)]
     assert {each.trace_id.hex() for each in spans} == {REST_TRACE, RPC_TRACE}
     roots = [each for each in spans if each.name == "infer simple"]
     assert [each.parent_span_id.hex() for each in roots] == ["b" * 16] * 2

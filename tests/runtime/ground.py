@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from serving.ports import Call, Reply, Serving
 from serving.profile.derived.latency import Latency
 from serving.runtime.calls.gateway import Gateway
-from serving.values.specs import BatchingSpec, Limits, Parameters, ServedModel
+from serving.values.specs import BatchingSpec, Limits, ServedModel
 from serving.values.tensor import Tensor
 from serving.worker.frames.batches import BatchInput, BatchOutput, BatchResult
 from tests.builders import model_spec, profile, served
@@ -23,9 +23,7 @@ class Bench:
         self.running: list[tuple[int, int, int]] = []  # batch, replica, rows
         self.left: list[tuple[int, int]] = []  # batch, row
 
-    def run(
-        self, batch: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
-    ) -> None:
+    def run(self, batch: int, replica: int, rows: int, inputs: Sequence[BatchInput], *said: object) -> None:
         self.running.append((batch, replica, rows))
 
     def leave(self, batch: int, row: int) -> None:

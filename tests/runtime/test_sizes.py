@@ -9,7 +9,7 @@ from serving.profile.derived.latency import Latency
 from serving.runtime.calls.batch_lanes import PLACES
 from serving.runtime.calls.gateway import Gateway
 from serving.scheduler.commands import RunBatch
-from serving.values.specs import BatchingSpec, Limits, Parameters
+from serving.values.specs import BatchingSpec, Limits
 from serving.values.tensor import Tensor
 from serving.worker.frames.batches import BatchInput, BatchOutput, BatchResult
 from tests.builders import KIND, model_spec, served
@@ -39,7 +39,7 @@ class Bench:
     def __init__(self) -> None:
         self.running: list[tuple[int, int]] = []
 
-    def run(self, batch: int, replica: int, rows: int, inputs: Sequence[BatchInput], _: Parameters) -> None:
+    def run(self, batch: int, replica: int, rows: int, inputs: Sequence[BatchInput], *_: object) -> None:
         self.running.append((batch, rows))
 
     def leave(self, batch: int, row: int) -> None:

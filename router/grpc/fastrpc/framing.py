@@ -18,6 +18,7 @@ from router.protocol.oip import (
     ACCURACY_FIELD,
     CACHE_FIELD,
     REQUEST_FIELD,
+    STATE_FIELD,
     TENANT_FIELD,
     TIER_FIELD,
     TIMEOUT_FIELD,
@@ -39,7 +40,7 @@ READ: Final = frozenset(
     each.encode()
     for each in (
         *(ACCURACY_FIELD, CACHE_FIELD, TENANT_FIELD, TIER_FIELD, TIMEOUT_FIELD),
-        *(REQUEST_FIELD, TRACE_FIELD, "x-api-key", "authorization"),
+        *(REQUEST_FIELD, TRACE_FIELD, STATE_FIELD, "x-api-key", "authorization"),
     )
 )
 """The metadata that inference reads."""

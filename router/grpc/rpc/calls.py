@@ -25,6 +25,7 @@ from router.protocol.explanation import failure_fields, retry_ms
 from router.protocol.oip import (
     ACCURACY_FIELD,
     CACHE_FIELD,
+    STATE_FIELD,
     TENANT_FIELD,
     TIER_FIELD,
     TIMEOUT_FIELD,
@@ -408,11 +409,11 @@ async def _end_with_bug(context: Any) -> bytes:
 
 
 def fields_of(metadata: Sequence[tuple[str, str]]) -> Mapping[str, str]:
-    """Return the fields by key. Of a repeated field the last counts; but Cache-Control, tiers, floors and
-    timeouts all count, as a list."""
+    """Return the fields by key. Of a repeated field the last counts; but Cache-Control, tiers, floors,
+    timeouts and tracestate all count, as a list."""
     fields = dict(metadata)
     if len(fields) < len(metadata):
-        for each in (CACHE_FIELD, TIER_FIELD, ACCURACY_FIELD, TIMEOUT_FIELD):
+        for each in (CACHE_FIELD, TIER_FIELD, ACCURACY_FIELD, TIMEOUT_FIELD, STATE_FIELD):
             if each in fields:
                 fields[each] = ",".join(value for key, value in metadata if key == each)
     return fields

@@ -16,6 +16,7 @@ from router.protocol.oip import (
     ACCURACY_FIELD,
     CACHE_FIELD,
     REQUEST_FIELD,
+    STATE_FIELD,
     TIER_FIELD,
     TIMEOUT_FIELD,
     TRACE_FIELD,
@@ -136,7 +137,8 @@ class Inferences:
                 promise(decoded, fields.get(TIER_FIELD, ""), fields.get(ACCURACY_FIELD, ""), tier)
             self._calls.check_tier(asked.identity, call.objective.tier, tier)
             if fields:
-                name_request(call, fields.get(REQUEST_FIELD, ""), fields.get(TRACE_FIELD, ""))
+                named, trace = fields.get(REQUEST_FIELD, ""), fields.get(TRACE_FIELD, "")
+                name_request(call, named, trace, fields.get(STATE_FIELD, ""))
             if CACHE_FIELD in fields:
                 control_cache(call, fields[CACHE_FIELD])
         except RequestError as error:

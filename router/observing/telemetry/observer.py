@@ -65,7 +65,7 @@ class Telemetry:
         self.read_present: Callable[[], Present] = Present  # asked at every scrape
         self.triton_names = True  # whether its metrics have Triton's names too
         self.epoch_us = 0  # the Unix time at which the deployment's clock was 0
-        self.trace: Callable[[Entry, str], str] | None = None  # returns the trace's id, "" if it has none
+        self.trace: Callable[[Entry, str, str], str] | None = None  # `router.observing.tracing`'s
         self.exemplars: dict[str, str] = {}  # what OpenMetrics has behind a sample, by series
         self._endpoints = EndpointCounts()
         self.observe_lag = self._ledger.lag.observe
@@ -104,7 +104,7 @@ class Telemetry:
         flow = model.flows.get(request.tenant) or model.flow(request.tenant)
         now_us = request.arrived_us + latency_us
         entry = self.journal.done(request, reply, latency_us, within_slo)
-        traced = "" if self.trace is None else self.trace(entry, request.trace)
+        traced = "" if self.trace is None else self.trace(entry, request.trace, request.below)
         if now_us >= flow.windows.turn_us:
             flow.windows.turn(flow.offered, flow.good, now_us)
         if reply.outcome is not COMPLETED:

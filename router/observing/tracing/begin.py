@@ -7,17 +7,22 @@ from router.observing.tracing.spans import Spans
 from router.observing.tracing.tracing import Tracing
 from router.observing.tracing.writer import Writer
 from router.settings.door.tracing import TracingSettings
+from serving.runtime.calls.outgoing import Outgoing
 
 
 def begin_tracing(
-    settings: TracingSettings | None, telemetry: Telemetry, version_of: Callable[[str], str]
+    settings: TracingSettings | None,
+    telemetry: Telemetry,
+    outgoing: Outgoing,
+    version_of: Callable[[str], str],
 ) -> Tracing | None:
-    """Trace the requests that `telemetry` counts from now on; its epoch is known. None without settings.
-    `version_of`: returns the version of a served model, as answers state it."""
+    """Trace the requests that `telemetry` counts from now on; its epoch is known. Their traces go out by
+    `outgoing`. None without settings. `version_of`: returns the version of a served model, as answers state
+    it."""
     if settings is None:
         return None
     sender = Spans(settings.otlp, settings.service) if settings.otlp else None
     tracing = Tracing(settings, telemetry.epoch_us, Writer(sender))
     tracing.version_of = version_of
-    telemetry.trace = tracing.ended
+    telemetry.trace, outgoing.below = tracing.ended, tracing.below
     return tracing

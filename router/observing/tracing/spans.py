@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from router.observing.reasons import LATE, ending
 from router.observing.telemetry.counting.journal import Entry
+from router.observing.tracing.writer import Traced
 from serving.values.vocabulary import COMPLETED, Reason
 
 if TYPE_CHECKING:
@@ -33,41 +34,46 @@ class Spans:
 
         release = version("penstock")
         resource = Resource.create({"service.name": service, "service.version": release})
-        self._next = 0
+        self._next = self._span = 0  # the ids of the next trace and of the next span, 0 for any
         self._provider = TracerProvider(
             ALWAYS_ON, resource, shutdown_on_exit=False, id_generator=self._ids(RandomIdGenerator)
         )
         self._provider.add_span_processor(BatchSpanProcessor(exporter or OTLPSpanExporter(url)))
         self._tracer = self._provider.get_tracer("penstock", release)
 
-    def send(self, entry: Entry, parent: str, trace: str, epoch_us: int) -> None:
-        """Make the spans of a request: one of it all, one of each phase that it had."""
+    def send(self, traced: Traced) -> None:
+        """Make the spans of a request: one of it all, and one of each phase that it had here."""
         from opentelemetry.trace import SpanKind, Status, StatusCode, set_span_in_context
 
-        begun_us = epoch_us + entry.arrived_us
-        self._next = int(trace, 16)
-        span = self._tracer.start_span(
-            f"infer {entry.model}",
-            _context(parent),
+        entry, cell = traced.entry, traced.cell
+        begun_us = traced.epoch_us + entry.arrived_us
+        self._next, self._span = int(traced.trace, 16), int(traced.span or "0", 16)
+        whole = self._tracer.start_span(
+            f"{'pass on' if cell else 'infer'} {entry.model}",
+            _context(traced.parent),
             SpanKind.SERVER,
-            attributes(entry),
+            attributes(entry) | ({"penstock.cell": cell} if cell else {}),
             start_time=begun_us * 1000,
         )
         if entry.outcome is not COMPLETED:
-            span.set_status(Status(StatusCode.ERROR, entry.detail or ending(str(entry.outcome.reason))))
-        inner = set_span_in_context(span)
-        for name, from_us, to_us in phases(entry):
+            whole.set_status(Status(StatusCode.ERROR, entry.detail or ending(str(entry.outcome.reason))))
+        inner = set_span_in_context(whole)
+        for name, from_us, to_us in phases(entry) if not cell else ():
             phase = self._tracer.start_span(name, inner, start_time=(begun_us + from_us) * 1000)
             phase.end((begun_us + to_us) * 1000)
-        span.end((begun_us + entry.latency_us) * 1000)
+        whole.end((begun_us + entry.latency_us) * 1000)
 
     def _ids(self, base: type["RandomIdGenerator"]) -> "RandomIdGenerator":
-        """Return a generator whose next trace has the id that was chosen for its request."""
+        """Return a generator whose next trace and span have the ids that were chosen for their request."""
         spans = self
 
         class Chosen(base):  # type: ignore[misc, valid-type]  # it is imported where it is needed
             def generate_trace_id(self) -> int:
                 return spans._next
+
+            def generate_span_id(self) -> int:
+                chosen, spans._span = spans._span, 0
+                return chosen or int(super().generate_span_id())
 
         made: RandomIdGenerator = Chosen()
         return made
@@ -97,8 +103,9 @@ def attributes(entry: Entry) -> Attributes:
         "penstock.due_ms": entry.due_us / 1000,
         "penstock.in_time": entry.within and entry.outcome is COMPLETED,
         "penstock.ending": LATE if late else str(Reason(entry.outcome.reason)),
-        "penstock.request": entry.number,
     }
+    if entry.number:
+        found["penstock.request"] = entry.number
     said = {
         "penstock.request_name": entry.name, "penstock.tier": entry.tier, "penstock.variant": entry.variant,
         "penstock.downgrade": str(entry.downgrade), "penstock.cache": entry.cache,

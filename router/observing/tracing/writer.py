@@ -26,7 +26,7 @@ FLUSH_S: Final = 1.0
 class Sender(Protocol):
     """Sends spans: see `router.observing.tracing.spans.Spans`."""
 
-    def send(self, entry: Entry, parent: str, trace: str, epoch_us: int) -> None: ...
+    def send(self, traced: "Traced") -> None: ...
 
     def close(self) -> None: ...
 
@@ -34,13 +34,17 @@ class Sender(Protocol):
 @dataclass(frozen=True, slots=True)
 class Traced:
     """A request that is traced. `trace`: the id of its trace, "" if no collector gets it; `file`: the name of
-    the file that gets it, "" for none. `version`: of its model."""
+    the file that gets it, "" for none; `span`: the id of its span that another server knows, "" for any.
+    `cell`: the other cell that had it, "" for one that this gateway has served. `version`: of its
+    model."""
 
     entry: Entry
     parent: str
     trace: str
     epoch_us: int
     file: str
+    span: str = ""
+    cell: str = ""
     version: str = ONLY
 
 
@@ -89,7 +93,7 @@ class Writer:
     def _take(self, traced: Traced) -> None:
         try:
             if traced.trace and self._sender is not None:
-                self._sender.send(traced.entry, traced.parent, traced.trace, traced.epoch_us)
+                self._sender.send(traced)
         except Exception as error:  # a request that cannot be traced ends no thread
             self._says.warning(f"a request could not be traced: {error}")
         if traced.file:

@@ -6,16 +6,17 @@ from math import ceil
 from serving.ports import Call
 from serving.scheduler.waiting.requests import Request
 from serving.values.objectives import ranked
-from serving.values.specs import TIME_UNITS, Parameters, ServedModel, SizeHint, TensorSpec
+from serving.values.specs import REMOTE, TIME_UNITS, Parameters, ServedModel, SizeHint, TensorSpec
 from serving.values.tensor import ANY, Tensor
 
 PLACES = 4096  # sizes of rows that are remembered with their buckets
 
 
 class Lanes:
-    """Which requests of a model may share a batch: same wants, size bucket, parameters, shapes."""
+    """Which requests of a model may share a batch: same wants, size bucket, parameters, shapes. `asking`: the
+    variants that another server computes."""
 
-    __slots__ = ("_hint", "_places", "_plain", "_times", "coming", "edition", "model")
+    __slots__ = ("_hint", "_places", "_plain", "_times", "asking", "coming", "edition", "model")
 
     def __init__(self, model: ServedModel, before: "Lanes | None" = None, coming: bool = False) -> None:
         """Take the lanes of the model as it was served until now (`before`). `coming`: the model is new
@@ -25,6 +26,7 @@ class Lanes:
         self.edition = 0  # of what goes in and comes out: rows of two never share a batch
         if before is not None:
             self.edition = before.edition + (_interface(model) != _interface(before.model))
+        self.asking = frozenset(each.name for each in model.spec.variants if each.backend == REMOTE)
         self._hint = model.spec.size_hint
         self._places: dict[int, tuple[int, int]] = {}  # a memo of SizeHint.place
         self._times = {
@@ -69,6 +71,12 @@ class Lanes:
         self.choose(request, call)
         for tensor in call.inputs:
             request.payload_bytes += len(tensor.data)
+        return request
+
+    def sketch(self, call: Call) -> Request:
+        """Return only what says how long a call takes."""
+        request = Request(0, call.model.name, call.rows, 0, 0)
+        self.choose(request, call)
         return request
 
     def choose(self, request: Request, call: Call) -> None:

@@ -19,6 +19,7 @@ from serving.runtime.calls import payloads
 from serving.runtime.calls.batch_lanes import Lanes
 from serving.runtime.calls.builds import Builds
 from serving.runtime.calls.nondeterminism import Doubts
+from serving.runtime.calls.outgoing import Outgoing
 from serving.runtime.calls.payloads import Pending, gather, output_us, rows_of
 from serving.runtime.calls.pending_calls import hand_over
 from serving.runtime.clocks.alarm import Alarm
@@ -88,6 +89,7 @@ class Gateway:
         self._opened = False  # whether any model ever could
         self.builds = Builds()
         self.doubts = Doubts()
+        self.outgoing = Outgoing()
 
     # what edges see
 
@@ -191,12 +193,10 @@ class Gateway:
 
     def quickest_us(self, call: Call) -> float:
         """Return the least time (us) that a row of a call takes; 0 if no replica may answer it."""
-        request = Request(0, call.model.name, call.rows, 0, 0)
-        lanes = self._lanes.get(request.model)
+        lanes = self._lanes.get(call.model.name)
         if lanes is None:
             return 0.0
-        lanes.choose(request, call)
-        return self._scheduler.models[request.model].quickest_us(request)
+        return self._scheduler.models[call.model.name].quickest_us(lanes.sketch(call))
 
     def preferred(self, call: Call) -> float:
         """Return the accuracy of the variant that would answer a call at the present load. Return -inf if
@@ -461,9 +461,9 @@ class Gateway:
     def _run(self, batch: RunBatch) -> None:
         self._batches[batch.id] = batch
         pending = [self._pending[piece.request.id] for piece in batch.pieces]
-        runner = self._runners[batch.slice]
-        inputs = gather(batch.pieces, pending)
-        runner.run(batch.id, batch.replica, batch.rows, inputs, pending[0].call.parameters)
+        inputs, parameters = gather(batch.pieces, pending), pending[0].call.parameters
+        trace = self.outgoing.trace(self._lanes[batch.model], batch.variant, pending)
+        self._runners[batch.slice].run(batch.id, batch.replica, batch.rows, inputs, parameters, trace)
 
     def _leave(self, request: Request) -> None:
         """Tell the worker that nobody waits for the answers of a request that runs there."""

@@ -123,7 +123,7 @@ def _for(call: Call, model: ServedModel, inputs: Sequence[Tensor]) -> Call:
     made.arrived_us, made.max_age_us, made.store, made.priority = (
         call.arrived_us, call.max_age_us, call.store, call.priority
     )  # fmt: skip
-    made.name, made.trace = call.name, call.trace
+    made.name, made.trace, made.trace_state = call.name, call.trace, call.trace_state
     return made
 
 

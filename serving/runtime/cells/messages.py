@@ -19,6 +19,8 @@ from serving.ports import Call, Reply
 from serving.values.sequences import SequenceStep
 from serving.values.specs import ModelSpec, ServedModel
 from serving.values.tensor import ABSENT, ITEM_BYTES, Buffer, Tensor
+from serving.values.traces import trace_context
+from serving.values.versions import version_name
 from serving.values.vocabulary import ALL_OUTCOMES
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError, pack_frame
 
@@ -33,6 +35,7 @@ _TIMES: Final = (
     "batch_rows",
     "retry_us",
     "age_us",
+    "version",
 )
 _LIKENESSES_MAX: Final = 8192
 _likenesses: dict[int, tuple[ModelSpec, str]] = {}  # by the spec's identity: hashing one takes long
@@ -73,6 +76,7 @@ def pack_call(number: int, call: Call, age_us: int, waited_us: int = 0) -> list[
         call.model.name, likeness(call.model.spec), call.rows, call.size, age_us, timeout_us,
         call.variant, objective.tier, objective.accuracy_min, call.tenant, call.parameters, call.max_age_us,
         call.store, call.priority, None if step is None else (step.id, step.start, step.end),
+        call.name, call.trace, call.trace_state, call.model.spec.version if call.model.stays else 0,
         [(each.datatype, each.shape, len(each.data)) for each in call.inputs],
     )  # fmt: skip
     return _pack(FrameKind.CALL, number, said, call.inputs)
@@ -87,8 +91,8 @@ def unpack_call(frame: Frame, models: Mapping[str, ServedModel]) -> Asked:
     number, said = _unpack(frame)
     try:
         name, alike, rows, size, age_us, timeout_us, variant, tier, floor, tenant, parameters, *rest = said
-        max_age_us, store, priority, step, places = rest
-        model = models[name]
+        max_age_us, store, priority, step, call_name, trace, state, version, places = rest
+        model = _asked(models, name, int(version))
         if alike != likeness(model.spec):
             raise OtherModelError(f"takes other tensors for '{name}': its files are of another revision")
         specs = model.spec.inputs
@@ -107,9 +111,20 @@ def unpack_call(frame: Frame, models: Mapping[str, ServedModel]) -> Asked:
         call.parameters = tuple((str(key), value) for key, value in parameters)
         call.max_age_us, call.store, call.priority = max_age_us, bool(store), int(priority)
         call.sequence = None if step is None else SequenceStep(*step)
+        call.name = str(call_name)
+        if trace:
+            call.trace, call.trace_state = trace_context(str(trace), str(state))
         return Asked(number, call, int(age_us))
     except (TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"sends a call that cannot be read: {error}") from None
+
+
+def _asked(models: Mapping[str, ServedModel], name: str, version: int) -> ServedModel:
+    """Return the model; `version`: the one that the client names, 0 for any."""
+    model = models[name]
+    if not version:
+        return model
+    return model.pinned if model.spec.version == version else models[version_name(name, version)]
 
 
 def number_of(frame: Frame) -> int:

@@ -10,7 +10,7 @@ from serving.ports import Call, Reply, Serving
 from serving.runtime.calls.pending_calls import Deliver, hand_over
 from serving.runtime.cells.caller import Flight
 from serving.values.specs import DEFAULT_TENANT, ServedModel, TenantSpec
-from serving.values.vocabulary import NO_REPLICA, QUEUE_FULL, WORKER_LOST, Outcome
+from serving.values.vocabulary import CLIENT_GONE, NO_REPLICA, QUEUE_FULL, WORKER_LOST, Outcome
 
 FIRST_ID: Final = 1 << 61
 """Ids of calls that go to other cells begin after it; the ids of all others are below."""
@@ -36,6 +36,19 @@ class OtherCell(Protocol):
         ...
 
 
+class Tracer(Protocol):
+    """Makes spans of calls that other cells answer: `router.observing.tracing.tracing.Tracing`."""
+
+    def span(self, call: Call) -> str:
+        """Return the traceparent of a new span for a call, "" if there is to be none."""
+        ...
+
+    def passed(self, call: Call, parent: str, cell: str, reply: Reply) -> None:
+        """Make the span: the call has ended. `parent`: the traceparent that it came with; `cell`: the last
+        that had it, "" for none."""
+        ...
+
+
 Route = Sequence[tuple[OtherCell, float]]
 """The cells that have a model ready, and the slices' worth of its work in each."""
 
@@ -48,12 +61,14 @@ TRIES_MAX: Final = 3
 
 class _Sent:
     """A call for another cell. `tried`: the cells that it was sent to, the last of them now. `here`: its id
-    in this cell, if that has the model by now."""
+    in this cell, if that has the model by now. `parent`: the traceparent that it came with, if this gateway
+    makes a span of it; then its own is of that span."""
 
-    __slots__ = ("call", "deliver", "flight", "here", "size", "tried", "waited")
+    __slots__ = ("call", "deliver", "flight", "here", "parent", "size", "tried", "waited")
 
     def __init__(self, call: Call, deliver: Deliver) -> None:
         self.call = call
+        self.parent = ""
         self.deliver = deliver
         self.tried: list[OtherCell] = []
         self.flight: Flight | None = None
@@ -86,6 +101,7 @@ class CellsServing:
         self._draw = Random(seed).random  # noqa: S311  # which cell is asked is no secret
         self.on_models: Callable[[], None] = lambda: None
         self.on_routes: Callable[[], None] = lambda: None  # other cells have other models ready than before
+        self.tracer: Tracer | None = None
 
     # what is where
 
@@ -171,6 +187,8 @@ class CellsServing:
         number, sent = self._count, _Sent(call, deliver)
         self._sent[number] = sent
         self._held += sent.size
+        if call.trace and self.tracer is not None and (span := self.tracer.span(call)):
+            sent.parent, call.trace = call.trace, span
         self._send(number, sent)
         return number if number in self._sent else 0
 
@@ -181,6 +199,8 @@ class CellsServing:
             return
         sent = self._take(request_id)
         self._waiting.discard(request_id)
+        if sent is not None:
+            self._trace(sent, Reply(CLIENT_GONE))
         if sent is not None and sent.here:
             self._behind.cancel(sent.here)
         elif sent is not None and sent.tried:
@@ -281,4 +301,9 @@ class CellsServing:
         call = sent.call
         if not (sent.tried or sent.here):
             self._behind.refused(call.model.name, reply.outcome, call.tenant)
+        self._trace(sent, reply)
         hand_over(sent.deliver, reply, call.model.name)
+
+    def _trace(self, sent: _Sent, reply: Reply) -> None:
+        if sent.parent and self.tracer is not None:
+            self.tracer.passed(sent.call, sent.parent, sent.tried[-1].name if sent.tried else "", reply)

@@ -16,6 +16,7 @@ from serving.runtime.workers.contract import WorkerProcess
 from serving.runtime.workers.flight import Flight, check
 from serving.values.specs import ModelSpec, Parameters, TensorSpec
 from serving.values.tensor import Buffer
+from serving.values.traces import NO_TRACE, TraceContext
 from serving.worker.frames.batches import (
     NEVER_SHARE,
     SHARED,
@@ -178,11 +179,18 @@ class Link(asyncio.BufferedProtocol):
         self._send(pack_measure(order))
 
     def run(
-        self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], parameters: Parameters
+        self,
+        batch_id: int,
+        replica: int,
+        rows: int,
+        inputs: Sequence[BatchInput],
+        parameters: Parameters,
+        trace: TraceContext = NO_TRACE,
     ) -> None:
         """Run a batch; `batch_done` or `batch_failed` follows. KeyError: no such replica was loaded.
 
-        The buffers must stay unchanged until then: they are sent as they are, without a copy.
+        The buffers must stay unchanged until then: they are sent as they are, without a copy. `trace`: for
+        the server that a `remote` replica asks.
         """
         outputs = self._replicas[replica]
         transport = self._outgoing
@@ -205,12 +213,12 @@ class Link(asyncio.BufferedProtocol):
             if self.inline_bytes_max < total <= SHARED_BYTES_MAX and self._request_area_user < 0:
                 self._request_area_user = batch_id
                 area = self._areas[0]
-        head = (batch_id, replica, rows, share_over)
+        head, said = (batch_id, replica, rows, share_over), (parameters, trace)
         if area is None:
-            self._put(_run_frame(head, inputs, byte_counts, parameters, 0))
+            self._put(_run_frame(head, inputs, byte_counts, said, 0))
             return
         laid = [buffer for entry in inputs for buffer in entry.buffers]
-        self._lay(area.writing(laid, total), partial(_run_frame, head, inputs, byte_counts, parameters))
+        self._lay(area.writing(laid, total), partial(_run_frame, head, inputs, byte_counts, said))
 
     def leave(self, batch_id: int, row: int) -> None:
         """Say that nobody waits for a row's answers any more. The batch goes on for others."""
@@ -459,13 +467,13 @@ def _run_frame(
     batch: tuple[int, int, int, int],
     inputs: Sequence[BatchInput],
     byte_counts: Sequence[int],
-    parameters: Parameters,
+    said: tuple[Parameters, TraceContext],
     flags: int,
 ) -> list[Buffer]:
-    """Return a RUN; `batch` is (batch id, replica, rows, share_over)."""
+    """Return a RUN; `batch` is (batch id, replica, rows, share_over), `said` its parameters and its trace."""
     batch_id, replica, rows, share_over = batch
     buffers: list[Buffer] = [
-        pack_run((batch_id, replica, rows, share_over, flags), inputs, byte_counts, parameters)
+        pack_run((batch_id, replica, rows, share_over, flags), inputs, byte_counts, *said)
     ]
     if not flags:
         for entry in inputs:

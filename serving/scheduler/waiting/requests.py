@@ -36,11 +36,14 @@ class Request:
     the model's book, `home` the only slice that may run it ("": any), `slot` its place there.
 
     `name`: its client's name for it, `trace`: the traceparent that it came with; "" for none.
+    `below`: the traceparent that another server got for it, "" while none did (an observer's words may stand
+    there, too).
     `ran`: what an observer keeps of its last batch.
     """
 
     __slots__ = (
         "arrived_us",
+        "below",
         "bucket",
         "cost_max",
         "deadline_us",
@@ -112,6 +115,7 @@ class Request:
         self.slot = -1
         self.name = ""
         self.trace = ""
+        self.below = ""
         self.ran: object = None
 
     def is_vain(self, now_us: int) -> bool:

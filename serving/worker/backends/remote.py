@@ -3,17 +3,21 @@ OpenVINO Model Server, KServe or another Penstock.
 
 The variant's options name it: `url: HOST:PORT`, `model: NAME` and, if one is wanted, `version: "2"`. Penstock
 batches and schedules; the other server computes. Turn its own batching off: two queues keep no deadline.
+
+A batch of traced requests takes a trace along (`traceparent`, `tracestate`): the one that the gateway chose.
 """
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from serving.values.specs import ParameterValue
+from serving.values.traces import TraceContext
 from serving.worker.backends.contract import BadInputError, LoadedModel
 from serving.worker.backends.signature import Signature, SignatureError, Tensor, sample_of, sizes_of, unstated
 from serving.worker.backends.unbatched import as_ordered
 from serving.worker.frames.arrays import Arrays
 from serving.worker.frames.orders import LoadOrder
+from serving.worker.process.batch_trace import BATCH_TRACE
 
 URL, MODEL, VERSION = "url", "model", "version"
 ANSWER_S: Final = 30.0
@@ -58,7 +62,7 @@ class RemoteModel:
     def _infer(self, given: list[Any], parameters: dict[str, ParameterValue]) -> Any:
         return self._client.infer(
             self._model, given, self._version, outputs=self._outputs,
-            parameters=parameters or None, client_timeout=ANSWER_S,
+            parameters=parameters or None, client_timeout=ANSWER_S, headers=_headers(BATCH_TRACE.context),
         )  # fmt: skip
 
     def _input(self, name: str, array: Any) -> Any:
@@ -111,6 +115,13 @@ def described(client: Any, model: str, version: str) -> Signature:
     """Return what another server says of a model. Free dimensions are named by their place: `X.1`."""
     told = client.get_model_metadata(model, version, client_timeout=CONNECT_S)
     return Signature(tuple(map(_tensor, told.inputs)), tuple(map(_tensor, told.outputs)))
+
+
+def _headers(trace: TraceContext) -> dict[str, str] | None:
+    """Return the metadata of a call that belongs to a trace; None for one that belongs to none."""
+    if not trace.parent:
+        return None
+    return {"traceparent": trace.parent, **({"tracestate": trace.state} if trace.state else {})}
 
 
 def _tensor(told: Any) -> Tensor:

@@ -15,6 +15,7 @@ import orjson
 
 from serving.values.specs import Parameters, ParameterValue
 from serving.values.tensor import ABSENT, DATATYPES, ITEM_BYTES, Buffer
+from serving.values.traces import NO_TRACE, TraceContext, trace_context
 from serving.worker.frames.shared import PORTION_BYTES, SharedArea
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError, pack_frame
 
@@ -24,6 +25,8 @@ REFUSED: Final = 2
 """Flag: behind the outputs stand the rows that their guards refuse."""
 LAST: Final = 4
 """Flag of a ROW: its row has no further answers."""
+TRACED: Final = 8
+"""Flag of a RUN: behind the parameters stands the trace that what it asks of another server belongs to."""
 NEVER_SHARE: Final = 0xFFFFFFFF
 """`share_over` of a RUN whose answer must come in its frame: no shared area is free."""
 
@@ -35,6 +38,7 @@ _RESULT = struct.Struct("<QQQIIHH")  # batch, compute_us, ended_us, padded size,
 _COUNT, _REFUSED = struct.Struct("<I"), struct.Struct("<IHd")  # of rows; row, output, value
 _FAILED = struct.Struct("<QI?")  # batch, bytes of the message, whether the input is at fault
 _LEAVE = struct.Struct("<QI")  # batch, row
+_TRACE = struct.Struct("<55sH")  # traceparent, bytes of tracestate
 _TENSOR = struct.Struct("<BBxxxxxxQ")  # datatype, dims after the batch dimension, payload bytes
 _DIMS = tuple(struct.Struct(f"<{count}Q") for count in range(256))
 _ABSENT = 255
@@ -174,10 +178,11 @@ class TensorPlace:
 class RunOrder:
     """A RUN as the worker reads it; `payload` is void once the next frame is received.
 
-    `share_over`: an answer of more bytes may go through shared memory.
+    `share_over`: an answer of more bytes may go through shared memory. `trace`: what the model's calls to
+    other servers belong to.
     """
 
-    __slots__ = ("batch_id", "inputs", "parameters", "payload", "replica", "rows", "share_over")
+    __slots__ = ("batch_id", "inputs", "parameters", "payload", "replica", "rows", "share_over", "trace")
 
     def __init__(self, batch_id: int, replica: int, rows: int, share_over: int) -> None:
         self.batch_id = batch_id
@@ -187,6 +192,7 @@ class RunOrder:
         self.inputs: list[TensorPlace] = []
         self.parameters: dict[str, ParameterValue] = {}
         self.payload = memoryview(b"")
+        self.trace = NO_TRACE
 
 
 class EncodedOutput:
@@ -208,15 +214,21 @@ def pack_run(
     inputs: Sequence[BatchInput],
     byte_counts: Sequence[int],
     parameters: Parameters,
+    trace: TraceContext = NO_TRACE,
 ) -> bytes:
     """Return the RUN frame up to its payload; `order` is (batch id, replica, rows, share_over, flags)."""
     values = orjson.dumps(dict(parameters)) if parameters else b""
+    if trace is not NO_TRACE:
+        order = (*order[:4], order[4] | TRACED)
     parts = [_RUN.pack(*order, len(inputs), len(values))]
     for entry, count in zip(inputs, byte_counts, strict=True):
         dims = entry.dims
         parts.append(_TENSOR.pack(_CODES[entry.datatype], len(dims), count))
         parts.append(_DIMS[len(dims)].pack(*dims))
     parts.append(values)
+    if trace is not NO_TRACE:
+        state = trace.state.encode()
+        parts += [_TRACE.pack(trace.parent.encode(), len(state)), state]
     return pack_frame(FrameKind.RUN, b"".join(parts), 0 if order[4] & SHARED else sum(byte_counts))
 
 
@@ -233,11 +245,23 @@ def unpack_run(frame: Frame, area: SharedArea | None) -> RunOrder:
         if values_bytes:
             values = meta[position : position + values_bytes]
             order.parameters = _parameters(orjson.loads(values), len(values) == values_bytes)
+        if flags & TRACED:
+            order.trace = _unpack_trace(meta, position + values_bytes)
     except (struct.error, orjson.JSONDecodeError) as error:
         raise ProtocolError(f"a RUN frame cannot be read: {error}") from None
     total = sum(place.byte_count for place in order.inputs)
     order.payload = _payload(frame, flags, total, area)
     return order
+
+
+def _unpack_trace(meta: memoryview, position: int) -> TraceContext:
+    parent, count = _TRACE.unpack_from(meta, position)
+    position += _TRACE.size
+    state = bytes(meta[position : position + count])
+    found = trace_context(parent.decode("latin-1"), state.decode("latin-1"))
+    if not found.parent or len(found.state) != count:
+        raise ProtocolError("the trace of a RUN frame is none")
+    return found
 
 
 def pack_result(

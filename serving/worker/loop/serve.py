@@ -15,6 +15,7 @@ from typing import Final
 import numpy as np
 
 from serving.values.tensor import Buffer
+from serving.values.traces import NO_TRACE
 from serving.worker.backends.contract import Backend
 from serving.worker.frames.arrays import encode_outputs
 from serving.worker.frames.batches import (
@@ -45,6 +46,7 @@ from serving.worker.frames.wire import (
     gather_bytes,
 )
 from serving.worker.loop.loader import Loader
+from serving.worker.process.batch_trace import BATCH_TRACE
 from serving.worker.process.memory import Memory
 from serving.worker.process.orphans import Inheritance
 from serving.worker.process.output import SPEAKING
@@ -204,6 +206,7 @@ class WorkerLoop:
         if replica.order.sequence is not None and len(order.inputs) > len(specs):
             specs = (*specs, STEPS)
         inputs = inputs_of(specs, order)
+        BATCH_TRACE.context = order.trace
         found, compute_us = replica.predict(inputs, order.parameters)
         took = (compute_us, replica.ended_us, replica.padded_size)
         buffers = self._packed(order, replica.order, found, took)
@@ -287,7 +290,7 @@ class WorkerLoop:
             self._send((pack_load_failed(order.replica, "it was to be measured but is not loaded here"),))
             return
         complaint, told = "", list[Buffer]()
-        SPEAKING.model = replica.order.model
+        SPEAKING.model, BATCH_TRACE.context = replica.order.model, NO_TRACE
         try:
             answer = pack_measured(replica.measure(order, self._memory, self._yardstick))
         except MODEL_ERRORS as error:

@@ -37,7 +37,7 @@ def test_all_samples_are_the_same_whatever_there_is_to_export() -> None:
 def test_a_traced_request_is_the_exemplar_of_its_bucket() -> None:
     telemetry = Telemetry([served(model_spec("digits"))])
     telemetry.epoch_us = 1_700_000_000_000_000
-    telemetry.trace = lambda entry, parent: TRACE if parent else ""
+    telemetry.trace = lambda entry, parent, below: TRACE if parent else ""
     asked = request("digits", arrived_us=0)
     end(telemetry, asked, latency_us=1_200)
     traced = request("digits", arrived_us=1_000_000)

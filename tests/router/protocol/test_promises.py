@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.protocol.oip import name_request
 from router.protocol.promises import promise
-from router.protocol.rest import fields_of
+from router.protocol.rest import apply_fields, fields_of
 from router.tensors.parts.errors import RequestError
 from router.tensors.request.decoded import Decoded
 from router.tensors.request.parameters import Stated
@@ -220,3 +221,14 @@ def test_of_a_field_that_comes_twice_the_higher_floor_counts_and_tiers_must_be_o
 def test_no_field_of_a_floor_or_a_tier_gets_lost_behind_another() -> None:
     fields = fields_of([(b"x-accuracy-min", b"0.995"), (b"x-accuracy-min", b"0.9"), (b"x-tier", b"best")])
     assert fields == {b"x-accuracy-min": b"0.995,0.9", b"x-tier": b"best"}
+
+
+def test_a_trace_is_kept_with_the_whole_of_its_state_and_names_what_has_no_name() -> None:
+    trace = f"00-{'a' * 32}-{'b' * 16}-01"
+    headers = [(b"tracestate", b"rojo=1"), (b"traceparent", trace.encode()), (b"tracestate", b"congo=2")]
+    decoded = asked()[0]
+    apply_fields(decoded, fields_of(headers), "")
+    call = decoded.call
+    assert (call.trace, call.trace_state, call.name) == (trace, "rojo=1,congo=2", "a" * 32)
+    name_request(call, "mine", "00-of nothing", "rojo=1")
+    assert (call.trace, call.trace_state, call.name) == ("", "", "mine")

@@ -51,7 +51,7 @@ class Bench:
         self.running: list[tuple[int, bytes]] = []
         self.started: Counter[bytes] = Counter()
 
-    def run(self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], _: object) -> None:
+    def run(self, batch_id: int, replica: int, rows: int, inputs: Sequence[BatchInput], *_: object) -> None:
         question = bytes(inputs[0].buffers[0])
         self.running.append((batch_id, question))
         self.started[question] += 1

@@ -91,6 +91,7 @@ async def test_members_get_the_call_as_it_is_and_one_deadline_before_its_own() -
     desk = Desk("ensemble", slo_us=50_000)
     call = ask(desk.model, timeout_us=30_000)
     call.parameters, call.max_age_us, call.store, call.arrived_us = (("p", 1),), 5, False, 77
+    call.name, call.trace, call.trace_state = "mine", "trace", "state"
     desk.put(call)
     for own, name in zip(desk.behind.calls, NAMES, strict=True):
         assert (own.variant, own.timeout_us, own.arrived_us) == (name, 28_000, 77)
@@ -98,6 +99,7 @@ async def test_members_get_the_call_as_it_is_and_one_deadline_before_its_own() -
             call.parameters, 5, False, call.inputs,
         )  # fmt: skip
         assert own.objective.variants == (name,)
+        assert (own.name, own.trace, own.trace_state) == ("mine", "trace", "state")
     assert call.variant == ""
 
 

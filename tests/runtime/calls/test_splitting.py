@@ -26,7 +26,7 @@ def splits(share: float, sticky: str = "none", candidate: ServedModel = CANDIDAT
 
 def call(tenant: str = "default", name: str = "", model: ServedModel = PRESENT) -> Call:
     made = Call(model, (), 3)
-    made.tenant, made.name, made.trace = tenant, name, "trace"
+    made.tenant, made.name, made.trace, made.trace_state = tenant, name, "trace", "state"
     made.size, made.timeout_us, made.arrived_us, made.priority = 7, 5_000, 11, 2
     made.parameters, made.max_age_us, made.store = (("a", 1),), 9, False
     return made

@@ -23,6 +23,7 @@ from serving.values.objectives import Needs
 from serving.values.sequences import SequenceStep
 from serving.values.specs import ServedModel
 from serving.values.tensor import Buffer, Tensor
+from serving.values.traces import trace_context
 from serving.values.vocabulary import ALL_OUTCOMES, COMPLETED
 from serving.worker.frames.wire import Frame, FrameBuffer, FrameKind, ProtocolError, pack_frame
 from tests.builders import graded, model_spec, served
@@ -34,7 +35,7 @@ CALL = (
 REPLY = (
     "accuracy", "age_us", "batch_rows", "batch_us", "cache", "compute_us", "confidence", "detail",
     "downgrade", "input_us", "limits", "outcome", "output_us", "query", "queue_us", "rehearsed",
-    "retry_us", "variant", "votes",
+    "retry_us", "variant", "version", "votes",
 )  # fmt: skip
 MODEL = graded({"a": 0.9, "b": 0.8}, Needs(optimize="balanced"), (Needs(tier="gold", slo_us=5_000),))
 
@@ -66,6 +67,7 @@ IDS = st.integers(0, 2**63) | st.text(min_size=1)
 STEPS = st.none() | st.builds(SequenceStep, IDS, st.booleans(), st.booleans())
 VALUES = st.booleans() | st.integers(-5, 5) | st.floats(-1, 1) | st.text()
 TIMEOUTS = st.none() | st.integers(1, 10**9)
+TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
 
 
 @given(
@@ -96,6 +98,16 @@ def test_a_call_arrives_as_it_was_made(
     (sent,), (came,) = call.inputs, got.inputs
     assert (came.name, came.datatype, came.shape) == (sent.name, sent.datatype, sent.shape)
     assert bytes(came.data) == bytes(sent.data)
+
+
+@pytest.mark.parametrize(
+    "named", [("", "", ""), ("mine", "", ""), ("mine", TRACE, ""), (TRACE[3:35], TRACE, "rojo=1,congo=2")]
+)
+def test_a_call_keeps_its_name_and_its_trace(named: tuple[str, str, str]) -> None:
+    call = call_of(MODEL)
+    call.name, call.trace, call.trace_state = named
+    got = unpack_call(arrive(pack_call(5, call, 0)), {"m": MODEL}).call
+    assert (got.name, got.trace, got.trace_state) == named
 
 
 @pytest.mark.parametrize("outcome", ALL_OUTCOMES, ids=lambda each: each.reason)
@@ -157,7 +169,7 @@ GARBAGE = st.recursive(
 )
 
 
-@given(st.integers(0, 15), GARBAGE)
+@given(st.integers(0, 18), GARBAGE)
 def test_garbage_in_a_call_is_refused(place: int, garbage: object) -> None:
     frame = arrive(pack_call(1, call_of(MODEL), 0))
     broken = changed(frame, place, garbage)
@@ -167,6 +179,7 @@ def test_garbage_in_a_call_is_refused(place: int, garbage: object) -> None:
         return
     assert [(each.shape, len(each.data)) for each in got.inputs] == [((2, 4), 32)]  # no batch can be harmed
     assert got.rows == 2
+    assert trace_context(got.trace, got.trace_state) == (got.trace, got.trace_state)  # none, or a good one
 
 
 @given(st.integers(0, 8), GARBAGE)
@@ -213,3 +226,15 @@ def test_a_tensor_longer_than_its_frame_is_refused() -> None:
         unpack_reply(Frame(frame.kind, frame.meta, memoryview(b"12")))
     with pytest.raises(ProtocolError, match="belong to no tensor"):
         unpack_reply(Frame(frame.kind, frame.meta, memoryview(b"123456")))
+
+
+def test_a_call_that_names_a_version_is_answered_by_that_and_by_no_candidate() -> None:
+    second = replace(MODEL, spec=replace(MODEL.spec, version=2))
+    third = replace(MODEL, spec=replace(MODEL.spec, version=3))
+    moved = replace(second, spec=replace(second.spec, name="m@2"))
+    frame = arrive(pack_call(1, call_of(second.pinned), 0))
+    assert unpack_call(frame, {"m": second}).call.model is second.pinned
+    assert unpack_call(frame, {"m": third, "m@2": moved}).call.model is moved
+    with pytest.raises(KeyError):
+        unpack_call(frame, {"m": third})
+    assert unpack_call(arrive(pack_call(1, call_of(second), 0)), {"m": third}).call.model is third

@@ -11,7 +11,7 @@ from serving.runtime.cells.caller import Flight
 from serving.runtime.cells.serving import CellsServing
 from serving.values.sequences import SequenceStep
 from serving.values.tensor import Tensor
-from serving.values.vocabulary import COMPLETED, NO_REPLICA, QUEUE_FULL, WORKER_LOST
+from serving.values.vocabulary import CLIENT_GONE, COMPLETED, NO_REPLICA, QUEUE_FULL, WORKER_LOST
 from tests.builders import model_spec, served
 from tests.runtime.cells.cores import Core
 
@@ -59,9 +59,9 @@ class Fleet:
         way = list(zip(cells, weights or [1.0] * len(cells), strict=True))
         self.serving.route({"there": way} if way else {}, {"there"})
 
-    def ask(self, step: SequenceStep | None = None) -> int:
+    def ask(self, step: SequenceStep | None = None, trace: str = "") -> int:
         call = Call(THERE, [Tensor("X", "FP32", (1, 4), bytes(16))], 1)
-        call.sequence = step
+        call.sequence, call.trace = step, trace
         return self.serving.submit(call, self.replies.append)
 
     def outcomes(self) -> list[object]:
@@ -95,6 +95,35 @@ async def test_a_call_of_another_cells_model_goes_there() -> None:
     assert fleet.serving.held_bytes() == 0
     assert fleet.serving.passed == {("b", "completed"): 1}
     assert not fleet.core.calls
+
+
+class Traces:
+    """A tracer that makes spans of sampled calls alone, and keeps them."""
+
+    def __init__(self) -> None:
+        self.spans: list[tuple[str, str, str, object]] = []
+
+    def span(self, call: Call) -> str:
+        return "span" if call.trace == "sampled" else ""
+
+    def passed(self, call: Call, parent: str, cell: str, reply: Reply) -> None:
+        self.spans.append((parent, call.trace, cell, reply.outcome))
+
+
+async def test_a_traced_call_has_one_span_here_and_the_other_cell_gets_it() -> None:
+    fleet = Fleet(cell := Cell("b"), other := Cell("c"))
+    fleet.serving.tracer = traces = Traces()
+    other.connected = False
+    for trace in ("", "unsampled", "sampled"):
+        fleet.ask(trace=trace)
+    assert [each.call.trace for each in cell.flights.values()] == ["", "unsampled", "span"]
+    cell.connected, other.connected = False, True
+    cell.answer(reason="is gone")
+    assert [each.call.trace for each in other.flights.values()] == ["", "unsampled", "span"]
+    other.answer(Reply(COMPLETED))
+    assert traces.spans == [("sampled", "span", "c", COMPLETED)]
+    fleet.serving.cancel(fleet.ask(trace="sampled"))
+    assert traces.spans[1:] == [("sampled", "span", "c", CLIENT_GONE)]
 
 
 async def test_calls_are_dealt_by_the_work_in_each_cell() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from serving.values.specs import Parameters
 from serving.values.tensor import ABSENT, DATATYPES, ITEM_BYTES
+from serving.values.traces import NO_TRACE, TraceContext
 from serving.worker.frames.batches import (
     MESSAGE_CHARS_MAX,
     NEVER_SHARE,
@@ -27,6 +28,8 @@ from serving.worker.frames.batches import (
 )
 from serving.worker.frames.shared import SharedArea
 from serving.worker.frames.wire import HEADER, Frame, FrameBuffer, FrameKind, ProtocolError
+
+PARENT = f"00-{'a' * 32}-{'b' * 16}-01"
 
 parameters = st.dictionaries(
     st.text(max_size=5),
@@ -91,6 +94,27 @@ def test_a_run_arrives_as_it_was_ordered(
     ]
 
 
+@pytest.mark.parametrize("values", [(), (("a", 1),)])
+@pytest.mark.parametrize(
+    "trace", [NO_TRACE, TraceContext(PARENT, ""), TraceContext(PARENT, "rojo=1,congo=2")]
+)
+def test_a_run_brings_its_trace(values: Parameters, trace: TraceContext) -> None:
+    head = pack_run((1, 2, 1, 0, 0), [BatchInput("FP32", (2,), [bytes(8)])], [8], values, trace)
+    order = unpack_run(framed(head, bytes(8)), None)
+    assert (order.trace, order.parameters, len(order.payload)) == (trace, dict(values), 8)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"00-a", b"00-A"), (b"rojo=1", b"rojo\xff1"), (b"\x06\0rojo=1", b"\x09\0rojo=1")]
+)
+def test_a_trace_that_is_none_is_refused(old: bytes, new: bytes) -> None:
+    trace = TraceContext(PARENT, "rojo=1")
+    head = pack_run((1, 2, 1, 0, 0), [BatchInput("FP32", (2,), [bytes(8)])], [8], (), trace)
+    assert old in head
+    with pytest.raises(ProtocolError, match="the trace of a RUN frame"):
+        unpack_run(framed(head.replace(old, new), bytes(8)), None)
+
+
 @given(st.integers(1, 4).flatmap(lambda rows: st.tuples(st.just(rows), st.lists(outputs(rows), max_size=4))))
 def test_a_result_is_cut_into_the_rows_that_were_sent(sent: tuple[int, list[EncodedOutput]]) -> None:
     rows, answers = sent
@@ -107,7 +131,8 @@ def test_a_result_is_cut_into_the_rows_that_were_sent(sent: tuple[int, list[Enco
             assert [len(part) for part in cuts] == list(answer.row_bytes)
 
 
-RUN = pack_run((1, 2, 3, 0, 0), [BatchInput("FP32", (2, 2), [bytes(48)])], [48], (("a", 1),))
+TRACE = TraceContext(PARENT, "rojo=1,congo=2")
+RUN = pack_run((1, 2, 3, 0, 0), [BatchInput("FP32", (2, 2), [bytes(48)])], [48], (("a", 1),), TRACE)
 RESULT = pack_result(
     (1, 2, 30, 3, 2, 0),
     [EncodedOutput("BYTES", (1,), bytes(8), [3, 5]), EncodedOutput("INT8", (4,), bytes(8))],

@@ -11,11 +11,13 @@ import pytest
 pytest.importorskip("opentelemetry.sdk", reason="the packages of OpenTelemetry are not here")
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
 from router.observing.tracing.spans import Spans
+from router.observing.tracing.writer import Traced
 from serving.values.vocabulary import OVERLOAD
 from tests.router.observing.tracing.test_tracing import SAMPLED, ended
 
@@ -27,7 +29,7 @@ def sent(*requests: tuple[object, str, str]) -> list[ReadableSpan]:
     kept = InMemorySpanExporter()
     spans = Spans("http://nowhere", "penstock", kept)
     for entry, parent, trace in requests:
-        spans.send(entry, parent, trace, EPOCH_US)  # type: ignore[arg-type]  # entries
+        spans.send(Traced(entry, parent, trace, EPOCH_US, ""))  # type: ignore[arg-type]  # entries
     spans._provider.force_flush()
     return list(kept.get_finished_spans())
 
@@ -58,6 +60,33 @@ def test_a_request_without_a_trace_has_the_one_that_was_chosen_for_it() -> None:
     found = sent((ended(), "", TRACE), (ended(), "", other))
     assert {f"{each.context.trace_id:032x}" for each in found if each.context} == {TRACE, other}
     assert [each.parent for each in found if each.name.startswith("infer")] == [None, None]
+
+
+def test_a_request_has_the_span_that_another_server_knows() -> None:
+    kept = InMemorySpanExporter()
+    spans = Spans("http://nowhere", "penstock", kept)
+    for span in ("e" * 16, ""):
+        spans.send(Traced(ended(), SAMPLED, "a" * 32, EPOCH_US, "", span))
+    spans._provider.force_flush()
+    ids = [f"{each.context.span_id:016x}" for each in kept.get_finished_spans() if each.context]
+    assert ids.count("e" * 16) == 1
+    assert len(set(ids)) == len(ids) == 10
+    finished = kept.get_finished_spans()
+    below = [each for each in finished if each.parent and f"{each.parent.span_id:016x}" == "e" * 16]
+    assert [each.name for each in below] == ["queue", "input", "compute", "output"]
+
+
+def test_a_request_that_another_cell_had_is_one_span_that_names_the_cell() -> None:
+    kept = InMemorySpanExporter()
+    spans = Spans("http://nowhere", "penstock", kept)
+    spans.send(Traced(ended(), SAMPLED, "a" * 32, EPOCH_US, "", "e" * 16, "west"))
+    spans._provider.force_flush()
+    (span,) = kept.get_finished_spans()
+    assert (span.name, dict(span.attributes or {})["penstock.cell"]) == ("pass on digits", "west")
+    assert span.context is not None
+    assert f"{span.context.span_id:016x}" == "e" * 16
+    assert span.parent is not None
+    assert f"{span.parent.span_id:016x}" == "b" * 16
 
 
 def test_attributes_and_status_say_how_it_ended() -> None:
@@ -95,15 +124,22 @@ def collector() -> Iterator[tuple[str, list[bytes]]]:
         server.server_close()
 
 
+def spans_in(bodies: list[bytes]) -> list[tuple[str, Span]]:
+    """The spans that a collector got, each with the name of its service."""
+    found = []
+    for body in bodies:
+        for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+            names = {each.key: each.value.string_value for each in resource.resource.attributes}
+            found += [(names["service.name"], span) for scope in resource.scope_spans for span in scope.spans]
+    return found
+
+
 def test_a_collector_gets_them_by_the_protocol() -> None:
     with collector() as (url, bodies):
         spans = Spans(url, "my gateway")
-        spans.send(ended(), SAMPLED, "a" * 32, EPOCH_US)
+        spans.send(Traced(ended(), SAMPLED, "a" * 32, EPOCH_US, ""))
         spans.close()
-    found = ExportTraceServiceRequest.FromString(bodies[0])
-    (resource,) = found.resource_spans
-    names = {each.key: each.value.string_value for each in resource.resource.attributes}
-    assert names["service.name"] == "my gateway"
-    spans_sent = resource.scope_spans[0].spans
-    assert {each.name for each in spans_sent} == {"infer digits", "queue", "input", "compute", "output"}
-    assert {each.trace_id.hex() for each in spans_sent} == {"a" * 32}
+    found = spans_in(bodies)
+    assert {service for service, _ in found} == {"my gateway"}
+    assert {each.name for _, each in found} == {"infer digits", "queue", "input", "compute", "output"}
+    assert {each.trace_id.hex() for _, each in found} == {"a" * 32}

@@ -15,7 +15,11 @@ from router.observing.tracing.triton_file import events_of
 from router.observing.tracing.triton_settings import TraceSettings
 from router.observing.tracing.writer import WAITING_MAX, Traced, Writer
 from router.settings.door.tracing import TracingSettings
+from serving.ports import Call
+from serving.scheduler.waiting.requests import Request
+from serving.values.traces import trace_context
 from serving.values.vocabulary import COMPLETED, OVERLOAD, Outcome
+from tests.builders import served
 from tests.router.happenings import reply, request
 
 OTLP = "http://localhost:4318/v1/traces"
@@ -66,6 +70,72 @@ def test_a_share_of_the_rest_is_traced_and_each_has_a_trace_of_its_own() -> None
     assert 300 < len(ids) < 500
     assert len(set(ids)) == len(ids) == len(kept.traced)
     assert all(len(each) == 32 for each in ids)
+
+
+def asked(trace: str) -> Request:
+    made = request("digits")
+    made.trace = trace
+    return made
+
+
+def test_another_server_gets_the_span_that_the_request_then_has() -> None:
+    kept = Kept()
+    made = tracing(kept)
+    one = asked(SAMPLED)
+    sent = made.below(one)
+    assert trace_context(sent, "").parent == sent
+    assert sent[:36] == SAMPLED[:36]
+    assert sent != SAMPLED
+    assert made.below(one) == sent, "it is in several batches"
+    assert made.ended(ended(), one.trace, one.below) == "a" * 32
+    assert [(each.parent, each.span) for each in kept.traced] == [(SAMPLED, sent[36:52])]
+
+
+def test_chance_is_asked_once_whether_another_server_is_or_not() -> None:
+    kept = Kept()
+    made = tracing(kept, sample=0.2)
+    sent = [asked("") for _ in range(2000)]
+    below = [made.below(each) for each in sent]
+    found = [made.ended(ended(), each.trace, each.below) for each in sent]
+    assert [each[3:35] for each in below] == found
+    assert 300 < len(kept.traced) < 500
+    assert [f"00-{each.trace}-{each.span}-01" for each in kept.traced] == [each for each in below if each]
+
+
+def test_what_is_not_sampled_goes_on_as_it_came_and_is_traced_alone_if_it_misses() -> None:
+    kept = Kept()
+    made = tracing(kept, missed=True)
+    for trace in ("", UNSAMPLED):
+        one = asked(trace)
+        assert made.below(one) == trace
+        assert made.ended(ended(), one.trace, one.below) == ""
+        assert made.ended(ended(within=False), one.trace, one.below)
+    assert [(each.parent, each.span) for each in kept.traced] == [("", ""), (UNSAMPLED, "")]
+
+
+def test_a_gateway_that_makes_no_spans_passes_on_what_came(tmp_path: Path) -> None:
+    made = tracing(Kept(), otlp="", sample=1.0, file=tmp_path / "traces.json")
+    assert [made.below(asked(each)) for each in ("", SAMPLED, UNSAMPLED)] == ["", SAMPLED, UNSAMPLED]
+
+
+def call_of(trace: str) -> Call:
+    made = Call(served(), (), 1)
+    made.trace, made.arrived_us, made.name = trace, 1, "mine"
+    return made
+
+
+def test_a_call_for_another_cell_is_traced_here_if_its_client_samples_it(tmp_path: Path) -> None:
+    kept = Kept()
+    made = tracing(kept, sample=1.0, missed=True)
+    assert [made.span(call_of(each)) for each in ("", UNSAMPLED)] == ["", ""], "that cell decides"
+    assert tracing(kept, otlp="", file=tmp_path / "t").span(call_of(SAMPLED)) == ""
+    call = call_of(SAMPLED)
+    call.trace = span = made.span(call)
+    made.passed(call, SAMPLED, "west", reply())
+    (traced,) = kept.traced
+    assert (traced.parent, traced.trace, traced.span) == (SAMPLED, "a" * 32, span[36:52])
+    assert (traced.cell, traced.entry.name, traced.entry.latency_us > 0) == ("west", "mine", True)
+    assert not traced.entry.within
 
 
 @pytest.mark.parametrize(("outcome", "within"), [(OVERLOAD, False), (COMPLETED, False)])
@@ -148,7 +218,7 @@ def test_a_file_that_cannot_be_written_is_said_and_ends_nothing(
 class Stuck:
     """A sender whose collector does not answer."""
 
-    def send(self, entry: Entry, parent: str, trace: str, epoch_us: int) -> None:
+    def send(self, traced: Traced) -> None:
         raise TimeoutError("no answer")
 
     def close(self) -> None: ...
