@@ -338,7 +338,8 @@ class GatewayServer:
         add_proposed(app, self.replanning.take)
         add_rollouts(app, lambda: self.rollouts)
         add_page(app, self._feed, events)
-        add_what_if(app, WhatIf(self.operations.current, self._telemetry.journal.shapes, self._ratios))
+        what_if = WhatIf(self.operations.current, self._telemetry.journal.shapes, self._ratios)
+        add_what_if(app, what_if, self.gateway.rates)
         add_explain(app, self.serving, lambda model: self.board.explain(model))
 
     async def _look(self) -> tuple[Status, Mapping[str, float]]:
