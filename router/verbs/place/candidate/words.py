@@ -7,6 +7,8 @@ from router.observing.rollout_status import RolloutPrediction, StepPrediction
 
 WORTH_SAYING: Final = 0.001
 """Of the candidate, or of a neighbour, it is said where so many more break: a run cannot tell less apart."""
+LEAST: Final = 0.01
+"""Of a slice that is worth a figure."""
 
 
 def sentences(found: RolloutPrediction, rows: float) -> Iterator[str]:
@@ -29,7 +31,7 @@ def _slices(step: StepPrediction, model: str, candidate: str) -> str:
     needs = f"{candidate} needs {_count(step['slices'])}"
     if step["freed"] is None:
         return needs
-    return f"{needs}, {model} {step['freed']:.2g} fewer"
+    return f"{needs}, {model} {_number(step['freed'])} fewer"
 
 
 def _breaks(step: StepPrediction, candidate: str) -> str:
@@ -47,7 +49,11 @@ def _neighbours(now: StepPrediction, step: StepPrediction) -> Iterator[str]:
 
 
 def _count(slices: float) -> str:
-    return f"{slices:.2g} slice{'' if slices == 1 else 's'}"
+    return f"{_number(slices)} slice{'' if slices == 1 else 's'}"
+
+
+def _number(slices: float) -> str:
+    return f"{slices:.2g}" if slices >= LEAST or slices == 0 else f"under {LEAST:g}"
 
 
 def _percent(share: float) -> str:
