@@ -19,6 +19,7 @@ from router.security.auth.options import KeyOptions, KeysOption
 from router.verbs.doctor.options import DoctorOptions
 from router.verbs.explain.options import ExplainOptions
 from router.verbs.importing.options import ImportOptions
+from router.verbs.place.candidate.options import PredictOptions
 from router.verbs.place.options import PlaceOptions
 from router.verbs.profiling.options import ProfileOptions
 from router.verbs.simulate.options import SimulateOptions
@@ -425,6 +426,19 @@ def rollout_status(
     from router.management.rollouts.command import show_rollouts
 
     raise typer.Exit(show_rollouts(url, as_json, key_env))
+
+
+def _rollout_predict(asked: PredictOptions) -> int:
+    """Predict how many slices each step fills, and which share of the promises breaks.
+
+    penstock rollout predict digits --config next.yaml --rates digits=50
+    """
+    from router.verbs.place.candidate.command import predict_rollout
+
+    return predict_rollout(asked)
+
+
+rollout_app.command("predict", cls=Verb)(command(PredictOptions, _rollout_predict))
 
 
 def _rollout_verb(verb: str, meaning: str) -> None:

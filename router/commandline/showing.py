@@ -18,8 +18,15 @@ def show_answer(
 ) -> int:
     """Print the answer, and return the exit code. On an error, print one line on standard error and return 1.
     `body`: what to POST, None for GET."""
+    return show_read(url, lambda: read_json(url, path, key_env, body), lines, as_json)
+
+
+def show_read(
+    url: str, read: Callable[[], object], lines: Callable[[Any], list[str]], as_json: bool = False
+) -> int:
+    """Do as `show_answer` with what `read` reads of the gateway at `url`."""
     try:
-        found = read_json(url, path, key_env, body)
+        found = read()
     except RefusedError as error:
         sys.stderr.write(f"{url}: {error.said or error}\n")
         return 1

@@ -38,6 +38,36 @@ class RolloutsBody(TypedDict):
     rollouts: list[RolloutStatus]
 
 
+class StepPrediction(TypedDict):
+    """What is predicted of one share (0..1) of the candidate; 0: as it is without it.
+
+    `slices`: how many slices the load of the candidate fills, `freed`: how many fewer the present model's
+    load fills than without it; None where no slice of it keeps the promise. `broken`: the share (0..1) of all
+    requests for the model that would not be in time; `candidate_broken` and `present_broken`: of the requests
+    that each answers, None where it has none. `others`: the same of models that share slices with them.
+    """
+
+    share: float
+    slices: float | None
+    freed: float | None
+    broken: float
+    candidate_broken: float | None
+    present_broken: float | None
+    others: dict[str, float]
+
+
+class RolloutPrediction(TypedDict):
+    """The body of `GET /v2/rollouts/{model}/prediction`. `rate`: requests a second for the model; `slices`:
+    those that the candidate has. `said`: all of it in sentences."""
+
+    model: str
+    candidate: str
+    rate: float
+    slices: int
+    steps: list[StepPrediction]
+    said: list[str]
+
+
 def rollout_sentence(now: RolloutStatus) -> str:
     """Return where a rollout is, and why."""
     gets = f"{now['candidate']} gets {now['share'] * 100:g} % of the requests for {now['model']}"

@@ -26,7 +26,7 @@ from router.settings.values.client_shm import ClientShmSection
 from serving.policy.batching.catalogue import POLICIES
 from serving.values.applications import ACTIVATIONS, TASKS
 from serving.values.objectives import OPTIMIZE, SCALING_POLICIES, SELECTION_POLICIES
-from serving.values.rollouts import AGREEMENT, MARGINS, STICKY
+from serving.values.rollouts import ACCURACY, AGREEMENT, MARGINS, STICKY
 from serving.values.slice_specs import DIVISIONS
 from serving.values.specs import ISOLATE, TIME_UNITS
 
@@ -124,7 +124,10 @@ FORMS: Final[Mapping[str, Mapping[str, Json]]] = {
         "sticky": {"enum": [*STICKY]},
         "margins": {
             "type": "object",
-            "properties": {each: {"anyOf": [SHARE, {"const": False}]} for each in (*MARGINS, AGREEMENT)},
+            "properties": {
+                **{each: {"anyOf": [SHARE, {"const": False}]} for each in (*MARGINS, AGREEMENT)},
+                ACCURACY: {"anyOf": [SHARE, {"type": "boolean"}]},
+            },
             "additionalProperties": False,
         },
     },

@@ -44,6 +44,7 @@ from router.observing.telemetry import (
     Telemetry,
 )
 from router.observing.tracing.begin import begin_tracing
+from router.observing.tracing.tracing import Tracing
 from router.observing.troubles import settled, troubles
 from router.payloads.bulk.pool import Bulk, process_count
 from router.payloads.regions.registry import open_registry
@@ -105,8 +106,7 @@ class GatewayServer:
         self._started_us = self.gateway.now_us()
         self._telemetry.triton_names = server.triton_metrics
         self._telemetry.epoch_us = time.time_ns() // 1000 - self._started_us
-        outgoing = self.gateway.outgoing
-        self._tracing = begin_tracing(settings.tracing, self._telemetry, outgoing, self._version_of)
+        self._tracing = self._trace(settings)
         self._selecting = selecting = self._make_calls(settings, record)
         self._rates = selecting.rates
         store = ProfileStore(settings.profiles)
@@ -347,7 +347,8 @@ class GatewayServer:
         add_proposed(app, self.replanning.take)
         add_rollouts(app, lambda: self.rollouts)
         add_page(app, self._feed, events)
-        add_what_if(app, WhatIf(self.operations.current, self._telemetry.journal.shapes, self._ratios))
+        what_if = WhatIf(self.operations.current, self._telemetry.journal.shapes, self._ratios)
+        add_what_if(app, what_if, self.gateway.rates)
         add_explain(app, self.serving, lambda model: self.board.explain(model))
 
     async def _look(self) -> tuple[Status, Mapping[str, float]]:
@@ -379,6 +380,9 @@ class GatewayServer:
             self.shifts.describe,
         )
         return StatusBoard(parts, self._started_us)
+
+    def _trace(self, settings: Settings) -> Tracing | None:
+        return begin_tracing(settings.tracing, self._telemetry, self.gateway.outgoing, self._version_of)
 
     def _version_of(self, name: str) -> str:
         model = self.gateway.models.get(name)

@@ -103,6 +103,14 @@ class Queries:
             raise FeedbackError(f"feedback on query '{query}' was taken before", conflict=True)
         return answered
 
+    def amend(self, query: str, change: Callable[[AnsweredPoll], AnsweredPoll]) -> None:
+        """Change what is known of an answer that is still kept and took no feedback."""
+        kept_us, tenant, answered = self._answers.get(query, (0, "", None))
+        if answered is not None:
+            changed = change(answered)
+            self._rows += changed.named.size - answered.named.size
+            self._answers[query] = kept_us, tenant, changed
+
     def take(self, query: str) -> None:
         """Note that an answer took feedback, so that it takes no more."""
         kept_us, tenant, answered = self._answers[query]

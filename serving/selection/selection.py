@@ -147,7 +147,8 @@ class Selection:
     def _selected(self, name: str) -> Chooser:
         model = self._models[name]
         if model.selection is None:
-            message = f"{name} selects nothing: its entry in penstock.yaml has no `selection`"
+            without = "its entry in penstock.yaml has no `selection`, and no candidate a margin `accuracy`"
+            message = f"{name} takes no feedback: {without}"
             raise FeedbackError(message, conflict=True)
         try:
             return self.chooser(model)

@@ -116,6 +116,10 @@ def test_a_good_candidate_is_promoted_by_itself_and_an_operator_takes_it_back(
     gateway: GatewayProcess,
 ) -> None:
     with asked(gateway) as answers:
+        await_true(lambda: state(gateway)[0] == "canary", gateway)
+        predicted = penstock("predict", "m-1", "--rates", "m-1=100", "--url", f"http://{gateway.rest}")
+        assert predicted.stdout.startswith("100 requests a second for m-1, 1 row each: "), predicted
+        assert "\nat 50 %: m-2 needs " in predicted.stdout
         await_true(lambda: state(gateway) == ("promoted", 1.0), gateway)
     assert {status for _, status, _ in answers} == {200}
     given = [json.loads(body) for _, _, body in answers]

@@ -21,7 +21,7 @@ from serving.policy.rollouts.course import ENDS, Course, CourseState, Totals
 from serving.policy.rollouts.evidence import Trials
 from serving.ports import Serving
 from serving.runtime.calls.splitting import Shadow, Split, Splits
-from serving.values.rollouts import RolloutSpec
+from serving.values.rollouts import ACCURACY, RolloutSpec
 from serving.values.specs import ServedModel
 from serving.values.versions import MARK
 
@@ -106,6 +106,8 @@ class RolloutBoard:
             ready = self._serving.model_ready(candidate.name)
             present, own = self._totals(of, now_us), self._totals(candidate.name, now_us)
             own = replace(own, agreed=self._splits.compared.get(of, Trials()))
+            if book := self._splits.labels.books.get(of):
+                course.label(book.drain())
             if course.look(now_us, ready, present, own):
                 changed = True
                 self._say(of, candidate, course)
@@ -212,6 +214,13 @@ class RolloutBoard:
         for of, (candidate, course) in self._courses.items():
             if course.state is CourseState.SHADOW:
                 self._splits.shadows[of] = Shadow(candidate, course.spec.shadow)
+        self._splits.labels.follow(
+            {
+                of: (self._serving.models[of], candidate)
+                for of, (candidate, course) in self._courses.items()
+                if ACCURACY in course.spec.margins and course.state not in ENDS and of in self._serving.models
+            }
+        )
 
     def _wanted(self) -> dict[str, Split]:
         """Return the splits, by model: none for a candidate that is not ready, whatever it was promised."""

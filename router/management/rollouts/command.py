@@ -5,6 +5,7 @@ from urllib.parse import quote
 from router.commandline.key_env import KEY_ENV
 from router.commandline.showing import show_answer
 from router.observing.rollout_status import MeasureStatus, RolloutsBody, RolloutStatus, rollout_sentence
+from serving.values.rollouts import ACCURACY
 
 PATH = "/v2/rollouts"
 WORDS = {
@@ -12,6 +13,7 @@ WORDS = {
     "errors": "without an error",
     "latency": "as quick",
     "agreement": "agreeing",
+    ACCURACY: "right",
 }
 
 
@@ -39,6 +41,8 @@ def rollout_lines(now: RolloutStatus) -> list[str]:
 
 
 def _measure(each: MeasureStatus) -> str:
+    if each["measure"] == ACCURACY and not each["requests"]:
+        return "  right: labels on answers of both models are missing"
     both = (
         f"{each['candidate']:.2%} of {each['requests']:,}, and {each['present']:.2%} of the present model's"
     )

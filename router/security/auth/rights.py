@@ -68,6 +68,7 @@ _APPLICATION: Final = re.compile(r"/v1/models/([^/:]+)(:predict)?\Z")
 _REQUEST: Final = re.compile(r"/v2/requests/.+\Z")
 _PAGE: Final = re.compile(r"/page/[^/]+\Z")
 """Files of the operators' page, the same for every gateway: what it shows is read with a key."""
+_ROLLOUT: Final = re.compile(r"/v2/rollouts/[^/]+/prediction\Z")
 _REPOSITORY: Final = re.compile(r"/v2/repository/[^/]+/index\Z")
 
 _RPC: Final[Mapping[str, Roles]] = MappingProxyType(
@@ -110,7 +111,9 @@ def need_of(method: str, path: str) -> NeededRight:
         return NeededRight(CALLERS if found.group(2) else CLIENTS, found.group(1))
     if method == "GET" and _PAGE.match(path):
         return NeededRight(ANYBODY)
-    reads = (method == "POST" and _REPOSITORY.match(path)) or (method == "GET" and _REQUEST.match(path))
+    reads = (method == "POST" and _REPOSITORY.match(path)) or (
+        method == "GET" and (_REQUEST.match(path) or _ROLLOUT.match(path))
+    )
     return NeededRight(WATCHERS if reads else ADMINS)
 
 

@@ -156,7 +156,7 @@ GATEWAY_KEYS: Final[Mapping[str, Mapping[str, str]]] = {
         "steps": "Percentages of that model's requests, ascending; 100 is added.",
         "hold_s": "Seconds that a step is held, at least.",
         "sticky": "What keeps a caller with one model: its tenant, the request's name, or none.",
-        "margins": "How much worse each measure may be; false leaves one out.",
+        "margins": "How much worse each measure may be; false leaves one out. `accuracy` needs labels.",
         "shadow": "Percentage of requests that it computes a copy of first; none without it.",
     },
     "BatchingSection": {

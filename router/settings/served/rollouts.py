@@ -7,7 +7,14 @@ from typing import Final
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, fault, one_of, unknown_name
 from router.settings.values.schema import RolloutSection
-from serving.values.rollouts import AGREEMENT, AGREEMENT_MARGIN, MARGINS, RolloutSpec
+from serving.values.rollouts import (
+    ACCURACY,
+    ACCURACY_MARGIN,
+    AGREEMENT,
+    AGREEMENT_MARGIN,
+    MARGINS,
+    RolloutSpec,
+)
 from serving.values.specs import ServedModel
 
 PERCENT: Final = 100.0
@@ -40,10 +47,13 @@ def _margins(findings: Findings, loc: Loc, section: RolloutSection) -> Mapping[s
         if name == AGREEMENT and section.shadow is None:
             message = "only copies can agree; expected `shadow: 10`, say, beside it"
             findings.add((*loc, name), message, at_key=True)
-        elif name not in found and name not in MARGINS:
-            findings.add((*loc, name), unknown_name("unknown margin", name, found), at_key=True)
+        elif name not in found and name not in MARGINS and name != ACCURACY:
+            known = [*dict.fromkeys((*found, ACCURACY))]
+            findings.add((*loc, name), unknown_name("unknown margin", name, known), at_key=True)
         elif margin is False:
-            del found[name]
+            found.pop(name, None)
+        elif name == ACCURACY and margin is True:
+            found[name] = ACCURACY_MARGIN
         elif isinstance(margin, bool) or not isinstance(margin, int | float) or not 0 <= margin < 1:
             expected = "how much worse the share may be, such as 0.01, or false for no such margin"
             findings.add((*loc, name), fault("not a share", margin, expected))

@@ -54,7 +54,8 @@ class WhatIfBody(TypedDict):
 class WhatIfTask:
     """The task of one job. `settings`: in force, without their document. By model: `rates` in requests a
     second, `slo_ms` where it is to be another, `rows` and `sizes` of its requests where they are known.
-    `ratios`: by slice, model and variant, what its batches take over its profile."""
+    `ratios`: by slice, model and variant, what its batches take over its profile. `requests` and
+    `seconds_max`: a run has about so many, if it takes no longer."""
 
     settings: Settings
     rates: Mapping[str, float]
@@ -62,6 +63,8 @@ class WhatIfTask:
     rows: Mapping[str, Mix]
     sizes: Mapping[str, Mix]
     ratios: Mapping[Place, float]
+    requests: int = REQUESTS
+    seconds_max: float = SECONDS_MAX
 
 
 def forecast(asked: WhatIfTask) -> Iterator[WhatIfBody | str]:
@@ -83,7 +86,7 @@ def _forecast(asked: WhatIfTask) -> WhatIfBody:
     rates = {name: rate for name, rate in asked.rates.items() if rate > 0}
     if not rates:
         raise SimulateRequestError("no model has a rate above 0")
-    seconds = min(max(REQUESTS / sum(rates.values()), SECONDS_MIN), SECONDS_MAX)
+    seconds = min(max(asked.requests / sum(rates.values()), SECONDS_MIN), asked.seconds_max)
     rows = {name: mix for name, mix in asked.rows.items() if name in rates}
     loads = [OfferedLoad(name, f"{rate:.6g}") for name, rate in rates.items()]
     sizes = {name: mix for name, mix in asked.sizes.items() if name in rates}

@@ -1,12 +1,14 @@
 """The course of a rollout: which share of the requests the candidate has, and why. It reads no clock."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from math import exp, log
 from typing import Final
 
 from serving.policy.rollouts.evidence import NONE, Evidence, Trials
-from serving.values.rollouts import AGREEMENT, ATTAINMENT, ERRORS, LATENCY, SHADOWED, RolloutSpec
+from serving.policy.rollouts.labelled import LabelBlock, LabelledEvidence
+from serving.values.rollouts import ACCURACY, AGREEMENT, ATTAINMENT, ERRORS, LATENCY, SHADOWED, RolloutSpec
 
 QUANTILE: Final = 0.99
 """A request is slow if it takes longer than this share of the present model's."""
@@ -17,6 +19,7 @@ WORDS: Final = {
     ERRORS: "does not fail",
     LATENCY: "is as quick",
     AGREEMENT: "agrees",
+    ACCURACY: "is right",
 }
 
 
@@ -48,7 +51,8 @@ class Totals:
 
 
 class Course:
-    """One rollout. `evidence`: of the present step, by measure. `why`: how it came there, in a sentence."""
+    """One rollout. `evidence`: by measure, of the present step, and of all of them for accuracy, which the
+    load does not change. `why`: how it came there, in a sentence."""
 
     def __init__(self, spec: RolloutSpec) -> None:
         self.spec = spec
@@ -66,6 +70,13 @@ class Course:
         if self.state is CourseState.PROMOTED:
             return 1.0
         return self.spec.steps[self.step] if self.state is CourseState.CANARY else 0.0
+
+    def label(self, blocks: Sequence[LabelBlock]) -> None:
+        """Take the labels since the last look; the next one goes by them. Before the first step they count
+        for nothing."""
+        if self._labelled is not None:
+            for block in blocks:
+                self._labelled.add_block(block)
 
     def look(self, now_us: int, ready: bool, baseline: Totals, candidate: Totals) -> bool:
         """Take a look at both; return whether state or step has changed. `ready`: of the candidate."""
@@ -109,13 +120,21 @@ class Course:
         self.state = CourseState.CANARY if step >= 0 else CourseState.SHADOW
         self.step, self.since_us = step, now_us
         self.why = f"0 s of {self.spec.hold_us / 1e6:g} s are over"
+        labelled = self._labelled
         self.evidence = {
             measure: Evidence(margin, 1.0 if measure == AGREEMENT else None)
             for measure, margin in self.spec.margins.items()
-            if (measure in SHADOWED if step < 0 else measure != AGREEMENT)
+            if (measure in SHADOWED if step < 0 else measure not in (AGREEMENT, ACCURACY))
         }
+        if ACCURACY in self.spec.margins:
+            self.evidence[ACCURACY] = labelled or LabelledEvidence(self.spec.margins[ACCURACY])
         self._seen = baseline, candidate
         self._slow_from = slow_from(baseline.durations)
+
+    @property
+    def _labelled(self) -> LabelledEvidence | None:
+        found = self.evidence.get(ACCURACY)
+        return found if isinstance(found, LabelledEvidence) else None
 
     def _end(self, state: CourseState, why: str) -> bool:
         self.state, self.why = state, why
@@ -125,8 +144,8 @@ class Course:
         before, at_first = self._seen
         old, new = self._trials(before, baseline), self._trials(at_first, candidate)
         self._seen = baseline, candidate
-        for measure, evidence in self.evidence.items():
-            evidence.add(old[measure], new[measure])
+        for measure in self.evidence.keys() & old.keys():
+            self.evidence[measure].add(old[measure], new[measure])
 
     def _trials(self, before: Totals, now: Totals) -> dict[str, Trials]:
         was = before.durations or (0,) * len(now.durations)
@@ -146,9 +165,11 @@ class Course:
         return max(broken, key=lambda each: each[1].worse, default=None)
 
     def _unknown(self) -> tuple[str, Evidence] | None:
-        """Return the measure of which it is known least whether its margin holds; None where all do."""
-        limit = -log(self.spec.doubt)
-        still = [each for each in self.evidence.items() if each[1].fine < limit]
+        """Return the measure of which it is known least whether its margin holds; None where all do. Labels
+        take their time: the step of copies does not wait for them."""
+        limit, waits = -log(self.spec.doubt), self.state is not CourseState.SHADOW
+        asked = ((name, each) for name, each in self.evidence.items() if waits or name != ACCURACY)
+        still = [each for each in asked if each[1].fine < limit]
         return min(still, key=lambda each: each[1].fine, default=None)
 
 
@@ -177,6 +198,8 @@ def open_sentence(measure: str, found: Evidence, doubt: float) -> str:
 
 def rates_sentence(measure: str, found: Evidence) -> str:
     """Return the rates of both."""
+    if measure == ACCURACY and not found.candidate.count:
+        return "labels on answers of both models are missing"
     if found.known is not None:
         return f"it {WORDS[measure]} on {found.candidate.rate:.2%} of {found.candidate.count:,} copies"
     return (

@@ -92,11 +92,11 @@ def _gain(block: tuple[Trials, Trials], rates: tuple[float, float], margin: floa
     def divergence(rate: float) -> float:
         return baseline.count * _kl(old, rate) + candidate.count * _kl(new, rate - margin)
 
-    nearest = _lowest(divergence, max(margin, 0.0) + EDGE, min(1 + margin, 1.0) - EDGE)
+    nearest = lowest(divergence, max(margin, 0.0) + EDGE, min(1 + margin, 1.0) - EDGE)
     return _log_ratio(baseline, old, nearest) + _log_ratio(candidate, new, nearest - margin)
 
 
-def _lowest(value: Callable[[float], float], low: float, high: float) -> float:
+def lowest(value: Callable[[float], float], low: float, high: float) -> float:
     """Return where a convex function is lowest, by golden sections."""
     left, right = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
     at_left, at_right = value(left), value(right)

@@ -4,7 +4,7 @@
 the fields of draft-ietf-httpapi-ratelimit-headers-11 (sections 3 and 4).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, partial
 
 from serving.policy.limits.rate_limits import (
@@ -20,7 +20,8 @@ from serving.ports import Call, Reply, Serving
 from serving.runtime.calls.pending_calls import Deliver, hand_over
 from serving.runtime.calls.selecting import SelectingServing
 from serving.runtime.calls.splitting import Splits
-from serving.values.specs import TenantSpec
+from serving.selection.feedback import Feedback
+from serving.values.specs import DEFAULT_TENANT, TenantSpec
 from serving.values.vocabulary import RATE_LIMITED
 
 S_US = 1_000_000
@@ -41,8 +42,9 @@ class RatedServing(SelectingServing):
         self.rates = RateLimits(limited, behind.now_us())
         self._limited = self.rates.by_tenant  # one object, whatever comes and goes
         self.splits = Splits(seed)
-        self._split = self.splits.by_model  # one object as well, and so is the next
+        self._split = self.splits.by_model  # one object as well, and so are the next two
         self._shadow = self.splits.shadows
+        self._labels = self.splits.labels.books
 
     def follow(self, tenants: Iterable[TenantSpec]) -> None:
         """Hold tenants to these limits from now on."""
@@ -50,11 +52,14 @@ class RatedServing(SelectingServing):
 
     def submit(self, call: Call, deliver: Deliver) -> int:
         """See `serving.ports.Serving.submit`."""
+        asked = call
         if self._split:
-            asked, call = call, self.splits.route(call)
+            call = self.splits.route(call)
             version = call.model.spec.version
             if version and call is not asked:
                 deliver = partial(_from_version, version, deliver)
+        if self._labels:
+            deliver = self.splits.labels.beside(asked, call, deliver)
         if self._shadow:
             deliver = self.splits.beside(call, deliver, self._behind.submit)
         rate = self._limited.get(call.tenant) if self._limited else None
@@ -70,6 +75,14 @@ class RatedServing(SelectingServing):
         self._behind.refused(call.model.name, RATE_LIMITED, call.tenant)
         hand_over(deliver, reply, call.model.name)
         return 0
+
+    def feedback(self, model: str, given: Sequence[Feedback], tenant: str = DEFAULT_TENANT) -> int:
+        """Do as SelectingServing; feedback on a model with a candidate says which of them was right."""
+        book = self._labels.get(model)
+        if book is None:
+            return super().feedback(model, given, tenant)
+        book.learn(given, self.now_us(), tenant)
+        return len(given)
 
     def _answered(self, rate: TenantRate, deliver: Deliver, reply: Reply) -> None:
         rate.leave()

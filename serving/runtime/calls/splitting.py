@@ -12,7 +12,9 @@ from zlib import crc32
 from serving.policy.rollouts.agreement import agree
 from serving.policy.rollouts.evidence import Trials
 from serving.ports import Call, Reply
+from serving.runtime.calls.labelling import Labels
 from serving.runtime.calls.pending_calls import Deliver
+from serving.runtime.calls.selecting import name_answer
 from serving.values.rollouts import STICKY
 from serving.values.specs import DEFAULT_TENANT, ServedModel
 from serving.values.tensor import Tensor
@@ -46,12 +48,13 @@ class Shadow:
 
 class Splits:
     """All of them, by model. A call that pins a variant stays; so does one whose tier the candidate lacks.
-    `compared`: by model, on how many requests the copies agreed."""
+    `compared`: by model, on how many requests the copies agreed. `labels`: what clients say of answers."""
 
     def __init__(self, seed: int | None = None) -> None:
         self.by_model: dict[str, Split] = {}
         self.shadows: dict[str, Shadow] = {}
         self.compared: dict[str, Trials] = {}
+        self.labels = Labels(name_answer)
         self._copied: set[str] = set()  # models with a copy under way
         self._draw: Callable[[], float] = Random(seed).random  # noqa: S311  # who is asked is no secret
 
@@ -86,13 +89,15 @@ class Splits:
         kept = _kept(outputs) if answered else ()
         deliver(reply)
         if kept and name in self.shadows:
-            submit(copy, partial(self._compare, name, kept))
+            submit(copy, partial(self._compare, name, kept, reply.query))
         else:
             self._copied.discard(name)
 
-    def _compare(self, name: str, present: Sequence[Tensor], reply: Reply) -> None:
+    def _compare(self, name: str, present: Sequence[Tensor], query: str, reply: Reply) -> None:
         self._copied.discard(name)
         if reply.outcome is COMPLETED and name in self.shadows:
+            if name in self.labels.books:
+                self.labels.books[name].copied(query, reply)
             agreed = Trials(int(agree(present, reply.outputs)), 1)
             self.compared[name] = self.compared.get(name, Trials()) + agreed
 

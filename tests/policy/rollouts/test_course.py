@@ -6,7 +6,8 @@ import pytest
 
 from serving.policy.rollouts.course import Course, CourseState, Totals, slow_from
 from serving.policy.rollouts.evidence import Trials
-from serving.values.rollouts import AGREEMENT, ATTAINMENT, ERRORS, LATENCY, RolloutSpec
+from serving.policy.rollouts.labelled import LabelBlock, Pairs
+from serving.values.rollouts import ACCURACY, AGREEMENT, ATTAINMENT, ERRORS, LATENCY, RolloutSpec
 
 S = 1_000_000
 SPEC = RolloutSpec("m", (0.1, 0.5, 1.0), 5 * S, margins={ATTAINMENT: 0.02, ERRORS: 0.02, LATENCY: 0.05})
@@ -27,11 +28,16 @@ class Pair:
         durations: tuple[int, ...] = QUICK,
         ready: bool = True,
         agreed: int = 100,
+        right: tuple[int, int, int] = (0, 0, 0),
     ) -> bool:
-        """One second: 100 requests of each; those of the candidate as it is said."""
+        """One second: 100 requests of each; those of the candidate as it is said. `right`: so many of the
+        candidate's have a label, so many of these are right, and so many pairs are alike."""
         self.at_s += 1
         self.present = more(self.present, 100, 0, QUICK)
         self.candidate = more(self.candidate, good, failed, durations, agreed)
+        labelled, of_these, pairs = right
+        block = LabelBlock(Trials(labelled, labelled), Trials(of_these, labelled), Pairs(both=pairs))
+        self.course.label([block])
         return self.course.look(self.at_s * S, ready, self.present, self.candidate)
 
 
@@ -160,3 +166,62 @@ def test_a_request_is_slow_beyond_what_99_of_100_take() -> None:
     assert slow_from((100, 0, 0)) == 1
     assert slow_from((0, 0)) == 2
     assert slow_from(()) == 0
+
+
+LABELLED = replace(SPEC, margins={**SPEC.margins, ACCURACY: 0.05})
+
+
+def test_wrong_answers_roll_back() -> None:
+    pair = Pair(LABELLED)
+    while pair.course.state is not CourseState.ROLLED_BACK:
+        pair.second(right=(20, 12, 0))
+        assert pair.at_s < 9
+    assert pair.course.why.startswith("it is right for 60.00% of")
+
+
+def test_a_stated_margin_waits_for_labels_and_says_so() -> None:
+    pair = Pair(LABELLED)
+    for _ in range(60):
+        pair.second()
+    assert pair.course.share == 0.1
+    assert pair.course.why.startswith(
+        "held: labels on answers of both models are missing; 0% of the evidence"
+    )
+    without = Pair()
+    for _ in range(60):
+        without.second()
+    assert without.course.state is CourseState.PROMOTED
+
+
+def test_labels_of_one_step_count_for_the_next() -> None:
+    pair = Pair(LABELLED)
+    while pair.course.share != 0.5:
+        pair.second(right=(20, 20, 0))
+        assert pair.at_s < 99
+    for _ in range(60):
+        pair.second()  # no label any more
+    assert pair.course.share == 1.0
+    pair.course.restart()
+    for _ in range(60):
+        pair.second()
+    assert pair.course.share == 0.1
+
+
+def test_copies_with_labels_count_and_their_step_does_not_wait_for_them() -> None:
+    shadowed = replace(SHADOWED, margins={**SHADOWED.margins, ACCURACY: 0.05})
+    pair = Pair(shadowed)
+    for _ in range(7):
+        pair.second()
+    assert pair.course.state is CourseState.CANARY
+    pair = Pair(shadowed)
+    for _ in range(7):
+        pair.second(right=(0, 0, 40))
+    assert pair.course.state is CourseState.CANARY
+    assert pair.course.evidence[ACCURACY].candidate == Trials(240, 240)
+    for _ in range(60):
+        pair.second()
+    assert pair.course.share == 1.0
+
+
+def test_accuracy_is_one_test_more_whatever_the_steps() -> None:
+    assert LABELLED.tests == SPEC.tests + 1

@@ -16,7 +16,7 @@ from router.settings import load_settings
 from router.startup.what_if import WAITING_MAX, WhatIf, WhatIfError, read_question
 from router.verbs.simulate.what_if import WhatIfBody, WhatIfTask, forecast
 from serving.simulation.traffic.traffic import Mix
-from tests.router.settings.samples import write_deployment
+from tests.router.settings.samples import DIGITS, write_accuracy, write_deployment, write_model
 from tests.router.verbs.simulate.conftest import GATEWAY, measured
 
 MODELS = ["digits", "minilm"]
@@ -120,3 +120,51 @@ async def test_a_child_process_answers_one_question_at_a_time_and_too_many_are_r
     answered = [each for each in found if isinstance(each, dict)]
     assert len(answered) == WAITING_MAX
     assert (answered[0]["models"][0]["in_time"] or 0) > 0.99
+
+
+ROLLOUT = """\
+slices: [{name: cpu-a, cores: 1}, {name: cpu-b, cores: 1}]
+models:
+  - {path: models/digits, slices: [cpu-a], variants: [linear], default_variant: linear}
+  - path: models/digits-2
+    slices: [cpu-b]
+    variants: [linear]
+    default_variant: linear
+    rollout: {of: digits, steps: [50]}
+"""
+
+
+@pytest.fixture
+def rolling(home: Path) -> WhatIf:
+    """A gateway with a candidate that has answered 3 of 8 requests."""
+    folder = write_model(home / "models" / "digits-2", DIGITS.replace("name: digits\n", "name: digits-2\n"))
+    for name in ("linear", "cnn"):
+        (folder / "build" / f"{name}.safetensors").touch()
+    write_accuracy(folder, {"linear": 0.97, "cnn": 0.98})
+    measured(home, "digits-2", "linear", 1000)
+    (home / "penstock.yaml").write_text(ROLLOUT)
+    current = cast(Current, SimpleNamespace(settings=load_settings(home / "penstock.yaml")))
+    shapes = {"digits": (Counter({1: 5}), Counter({0: 5})), "digits-2": (Counter({5: 3}), Counter({0: 3}))}
+    return WhatIf(current, lambda: shapes, dict)
+
+
+@pytest.mark.slow
+async def test_a_rollout_is_predicted_for_the_load_of_both_or_for_stated_rates(rolling: WhatIf) -> None:
+    present = {"digits": 20.0, "digits-2": 10.0}
+    found = await rolling.predict("digits", "", present)
+    assert found["rate"] == 30
+    assert found["said"][0].startswith("30 requests a second for digits, 2.5 rows each: ")  # of both models
+    found = await rolling.predict("digits", "digits=40", present)
+    assert found["rate"] == 40
+
+
+async def test_what_cannot_be_predicted_is_said(rolling: WhatIf) -> None:
+    for model, text, status, words in [
+        ("digits-2", "", 404, "digits-2 has no candidate, .*; expected digits"),
+        ("digits", "digits", 400, "expected MODEL=REQUESTS_A_SECOND"),
+        ("digits", "digits=-1", 400, "expected requests a second"),
+        ("digits", "", 409, "digits is asked for nothing now"),
+    ]:
+        with pytest.raises(WhatIfError, match=words) as refused:
+            await rolling.predict(model, text, {})
+        assert refused.value.status == status

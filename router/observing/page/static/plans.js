@@ -9,6 +9,7 @@ const UNDO = "Back to what penstock.yaml says";
 export class Plans {
   constructor(live) {
     this.live = live;
+    this.predicted = new Map(); // by model, the sentences of a prediction
     this.title = "Plans";
     this.move = h("div", { "aria-live": "polite" });
     this.now = h("div");
@@ -37,6 +38,17 @@ export class Plans {
     this.ask();
   }
 
+  async predict(model) {
+    this.predicted.set(model, ["The simulator computes."]);
+    this.update();
+    try {
+      this.predicted.set(model, (await read(`v2/rollouts/${encodeURIComponent(model)}/prediction`)).said);
+    } catch (error) {
+      this.predicted.set(model, [error.said || String(error)]);
+    }
+    this.update();
+  }
+
   async ask() {
     try {
       this.placement = await read("v2/placement");
@@ -48,7 +60,7 @@ export class Plans {
 
   update() {
     const { move, proposal, rollouts } = this.live.parts;
-    put(this.rollouts, rolloutBoxes(rollouts || [], (model, verb) => this.act("POST", `v2/rollouts/${encodeURIComponent(model)}/${verb}`, `${verb} the rollout of ${model}?`)));
+    put(this.rollouts, rolloutBoxes(rollouts || [], (model, verb) => this.act("POST", `v2/rollouts/${encodeURIComponent(model)}/${verb}`, `${verb} the rollout of ${model}?`), (model) => this.predict(model), this.predicted));
     const json = JSON.stringify([move, proposal, this.placement]);
     if (json === this.shown) return;
     this.shown = json;
@@ -60,7 +72,7 @@ export class Plans {
   end() { clearInterval(this.timer); }
 }
 
-function rolloutBoxes(rollouts, act) {
+function rolloutBoxes(rollouts, act, predict, predicted) {
   if (!rollouts.length) return h("p", { class: "small" }, "None: a model with ", h("code", {}, "rollout: {of: MODEL}"), " takes another's place step by step.");
   return rollouts.map((each) => h("div", { class: "panel", style: "margin-bottom:.7em" },
     h("p", { class: each.state === "rolled back" ? "bad" : "" }, h("b", {}, `${each.candidate} gets ${number(each.share * 100)} % of the requests for ${each.model}`), ` (${each.state})`),
@@ -68,7 +80,9 @@ function rolloutBoxes(rollouts, act) {
     h("p", {}, each.why),
     each.measures.length ? h("table", { "aria-label": `Measures of ${each.candidate}` }, h("thead", {}, h("tr", {}, ["measure", "candidate", "present model", "requests", "evidence for a step", "for a rollback"].map((title) => h("th", { scope: "col" }, title)))),
       h("tbody", {}, each.measures.map((one) => h("tr", {}, h("td", {}, one.measure), h("td", {}, percent(one.candidate, 2)), h("td", {}, percent(one.present, 2)), h("td", {}, number(one.requests)), h("td", {}, meter(one.fine, "good"), percent(one.fine, 0)), h("td", {}, meter(one.worse, "bad"), percent(one.worse, 0)))))) : null,
-    h("div", { class: "line" }, ["start", "promote", "abort"].map((verb) => h("button", { type: "button", onclick: () => act(each.model, verb) }, verb)))));
+    predicted.has(each.model) ? h("ul", { class: "plain", "aria-label": `Prediction for ${each.candidate}` }, predicted.get(each.model).map((said) => h("li", {}, said))) : null,
+    h("div", { class: "line" }, ["start", "promote", "abort"].map((verb) => h("button", { type: "button", onclick: () => act(each.model, verb) }, verb)),
+      h("button", { type: "button", onclick: () => predict(each.model) }, "predict"))));
 }
 
 function moveWords(move) {

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,17 @@ class Capacity:
             middle = (low + high) // 2
             low, high = (low, middle) if self.rate(middle, cv) >= rate else (middle, high)
         return high
+
+    def filled(self, rate: float, cv: float = 1.0) -> float:
+        """Return how many replicas `rate` rows a second fill, in parts of one too; inf if any number carries
+        nothing."""
+        if rate <= 0:
+            return 0.0
+        if self.rate(self.counts[-1], cv) <= 0:
+            return inf
+        count = self.needed(rate, cv)
+        low, high = self.rate(count - 1, cv), self.rate(count, cv)
+        return count - 1 + (rate - low) / (high - low)
 
 
 def _between(counts: Sequence[int], rates: Sequence[float], count: float) -> float:

@@ -1,5 +1,7 @@
 """A table says the same of a rate and of the replicas that it needs."""
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,3 +55,18 @@ def test_what_replicas_carry_needs_no_more_of_them(table: Capacity, count: int, 
 @given(tables(), st.floats(0, 200), st.floats(0, 10), st.integers(1, 5))
 def test_no_more_are_needed_than_there_may_be(table: Capacity, rate: float, cv: float, most: int) -> None:
     assert table.needed(rate, cv, most) == min(table.needed(rate, cv), most)
+
+
+@given(tables(), st.floats(0.01, 200), st.floats(0, 10))
+def test_what_is_filled_carries_the_rate_and_the_needed_replicas_are_that_rounded_up(
+    table: Capacity, rate: float, cv: float
+) -> None:
+    filled = table.filled(rate, cv)
+    assert table.rate(filled, cv) == pytest.approx(rate, rel=1e-6)
+    needed = table.needed(rate, cv)
+    assert needed - 1 <= filled <= needed + 1e-9
+
+
+def test_nothing_is_filled_by_nothing_and_no_number_carries_what_none_does() -> None:
+    assert TABLE.filled(0) == 0
+    assert Capacity((1, 2), (1.0,), ((0.0, 0.0),)).filled(1) == inf

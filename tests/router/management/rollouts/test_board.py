@@ -8,14 +8,18 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from router.management.rollouts.board import RolloutBoard, RolloutError
 from router.observing.rollout_status import RolloutStatus
 from router.observing.telemetry import Telemetry
-from serving.ports import Serving
+from serving.ports import Reply, Serving
 from serving.runtime.calls.splitting import Splits
-from serving.values.rollouts import ATTAINMENT, RolloutSpec
+from serving.selection.feedback import Feedback
+from serving.selection.labels import CANDIDATE, PRESENT
+from serving.values.rollouts import ACCURACY, ATTAINMENT, RolloutSpec
+from serving.values.tensor import Tensor
 from serving.values.vocabulary import COMPLETED, MODEL_ERROR
 from tests.builders import model_spec, served
 from tests.router.happenings import end, request
@@ -54,6 +58,16 @@ class House:
                 end(self.telemetry, request("m-2"), MODEL_ERROR if number < failing else COMPLETED)
             if self.board.look():
                 asyncio.run(self.board.keep())
+
+    def label(self, count: int) -> None:
+        """Labels on so many answers of each: all of m are right, and every third of m-2."""
+        book = self.splits.labels.books["m"]
+        for number in range(count):
+            for member, wrong in ((PRESENT, False), (CANDIDATE, number % 3 > 0)):
+                reply = Reply(COMPLETED)
+                reply.outputs = (Tensor("Y", "FP32", (1, 4), np.eye(4, dtype=np.float32)[0].tobytes()),)
+                query = book.answered(member, reply, 1, ("", 0))
+                book.learn([Feedback(query, labels=(int(wrong),))], 0, "")
 
     def act(self, act: str) -> RolloutStatus:
         """What an operator asks of m, as the route does it."""
@@ -151,6 +165,21 @@ def test_a_lost_present_model_is_not_looked_at(tmp_path: Path) -> None:
     del house.models["m"]
     house.seconds(1)
     assert house.state == "canary"
+
+
+def test_labels_are_taken_until_the_end_where_accuracy_has_a_margin(tmp_path: Path) -> None:
+    house = House(tmp_path, spec=replace(SPEC, margins={**SPEC.margins, ACCURACY: 0.1}))
+    house.seconds(2)
+    books = house.splits.labels.books
+    assert books.keys() == {"m"}
+    house.label(90)
+    house.seconds(1)
+    assert house.state == "rolled back"
+    assert house.board.describe()[0]["why"].startswith("it is right for 33.33% of 90 requests")
+    assert books == {}
+    house = House(tmp_path, revision="two")
+    house.seconds(1)
+    assert (house.state, house.splits.labels.books) == ("canary", {})
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"m-2": {}}', '{"m-2": {"state": "nonsense"}}'])

@@ -107,6 +107,8 @@ async def test_a_route_of_a_model_is_of_that_model(routes: list[tuple[str, str]]
         ("POST", "/v2/systemsharedmemory/region/r/status", NeededRight(ADMINS)),
         ("POST", "/v2/systemsharedmemory/region/a/b/register", NeededRight(ADMINS)),
         ("POST", "/v2/repository/models/m/load", NeededRight(ADMINS)),
+        ("GET", "/v2/rollouts/m/prediction", NeededRight(WATCHERS)),
+        ("POST", "/v2/rollouts/m/prediction", NeededRight(ADMINS)),
         ("GET", "/v2/new", NeededRight(ADMINS)),
     ],
 )

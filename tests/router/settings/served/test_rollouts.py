@@ -7,7 +7,7 @@ import pytest
 
 from router.settings import load_settings
 from router.verbs.plan import plan_line
-from serving.values.rollouts import AGREEMENT, ATTAINMENT, ERRORS, LATENCY, MARGINS, RolloutSpec
+from serving.values.rollouts import ACCURACY, AGREEMENT, ATTAINMENT, ERRORS, LATENCY, MARGINS, RolloutSpec
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 PRESENT = "models:\n  - {path: models/digits, default_variant: linear}\n"
@@ -55,6 +55,16 @@ def test_copies_have_a_margin_of_their_own(candidate: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "margin"), [("true", 0.02), ("0.05", 0.05), ("false", None), ("null", None)]
+)
+def test_accuracy_counts_where_it_is_stated(candidate: Path, text: str, margin: float | None) -> None:
+    stated = "" if text == "null" else f"margins: {{accuracy: {text}}}"
+    found = rollout(candidate, f"{{of: digits, {stated}}}")
+    assert found is not None
+    assert found.margins.get(ACCURACY) == margin
+
+
+@pytest.mark.parametrize(
     ("text", "said"),
     [
         ("{of: digit}", "models[1].rollout.of: no other model"),
@@ -63,6 +73,9 @@ def test_copies_have_a_margin_of_their_own(candidate: Path) -> None:
         ("{of: digits, steps: [0]}", "models[1].rollout.steps[0]: "),
         ("{of: digits, sticky: user}", "models[1].rollout.sticky: "),
         ("{of: digits, margins: {speed: 1}}", "models[1].rollout.margins.speed: unknown margin"),
+        ("{of: digits, margins: {acuracy: 1}}", "(did you mean accuracy?)"),
+        ("{of: digits, margins: {errors: true}}", "models[1].rollout.margins.errors: not a share"),
+        ("{of: digits, margins: {accuracy: 2}}", "models[1].rollout.margins.accuracy: not a share"),
         ("{of: digits, margins: {errors: 2}}", "models[1].rollout.margins.errors: not a share"),
         ("{of: digits, margins: {errors: false, latency: false, attainment: false}}", "no margin is left"),
         ("{of: digits, margins: {agreement: 0.1}}", "only copies can agree; expected `shadow: 10`"),
