@@ -38,7 +38,8 @@ def list_events(url: str, as_json: bool = False, key_env: str = KEY_ENV) -> int:
 def _event(each: Event) -> str:
     at = datetime.fromtimestamp(each["unix_s"]).astimezone().strftime("%Y-%m-%d %H:%M:%S")
     level = "" if each["level"] == "info" else f"{each['level']}: "
-    return f"{at}  {each['kind']:8}  {level}{each['text']}"
+    times = f"({each['times']} times) " if each["times"] > 1 else ""
+    return f"{at}  {each['kind']:8}  {level}{times}{each['text']}"
 
 
 def watch(url: str, interval_s: float, once: bool, as_json: bool = False, key_env: str = KEY_ENV) -> int:

@@ -82,7 +82,7 @@ def load_model(folder: Path, version: int = 0) -> ModelSpec:
         _check_decoupled(findings, model)
     _check_priorities(findings, model)
     _check_built(findings, model, files)
-    _check_policy(findings, model, files)
+    _check_version(findings, model, files)
     if model.accuracy is not None and not findings.problems:  # its names are checked against the variants
         accuracy = _read_accuracy(findings, files.own / model.accuracy.file, model)
     validation = None
@@ -263,10 +263,15 @@ def _check_built(findings: Findings, model: ModelFile, files: ModelFolder) -> No
             return
 
 
-def _check_policy(findings: Findings, model: ModelFile, files: ModelFolder) -> None:
+def _check_version(findings: Findings, model: ModelFile, files: ModelFolder) -> None:
+    """Check which versions are to be served, and that a version's own model.yaml names the same model."""
     policy = model.version_policy
     if policy is not None and (why := missing(policy, versions_in(files.home))):
         findings.add(("version_policy",), why)
+    beside = files.home / MODEL_FILE
+    if files.model_file != beside and (name := read_document(beside).at(("name",))) != model.name:
+        message = f"another model; got {shown(model.name)}, expected {shown(name)}, as {beside} has it"
+        findings.add(("name",), message)
 
 
 def _remedy(folder: Path, file: str, build: str | None) -> str:

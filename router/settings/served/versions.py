@@ -27,12 +27,13 @@ PROMOTED: Final = CourseState.PROMOTED.value
 @dataclass(frozen=True, slots=True)
 class ServedVersions:
     """`present` answers requests that name no version: 0 for a model without versions. `others` answer only
-    requests that name them. `candidate` is one of `others`, or 0."""
+    requests that name them. `candidate` is one of `others`, or 0; `earlier` are those that it may replace."""
 
     home: Path
     present: int = 0
     others: tuple[int, ...] = ()
     candidate: int = 0
+    earlier: tuple[int, ...] = ()
 
 
 def choose_versions(findings: Findings, loc: Loc, section: ServedSection) -> ServedVersions:
@@ -55,10 +56,10 @@ def choose_versions(findings: Findings, loc: Loc, section: ServedSection) -> Ser
             findings.add((*loc, "version_policy"), why)
         return ServedVersions(found.home, there[-1])  # whoever reads model.yaml says why else
     chosen = policy.choose(there)
-    before = [each for each in there if each < chosen[-1]]
-    if not alone or not before:
+    earlier = tuple(each for each in policy.specific or there if each < chosen[-1])
+    if not alone or not earlier:
         return ServedVersions(found.home, chosen[-1], chosen[:-1])
-    return ServedVersions(found.home, before[-1], chosen, chosen[-1])
+    return ServedVersions(found.home, earlier[-1], chosen, chosen[-1], earlier)
 
 
 def stated_policy(home: Path) -> VersionPolicy:
@@ -81,11 +82,11 @@ def settle(versions: ServedVersions, name: str, ends: Ends, revision: Callable[[
         return versions
     if _state(ends, name, top) == PROMOTED and ends[version_name(name, top)]["revision"] == revision(top):
         return ServedVersions(versions.home, top, tuple(each for each in versions.others if each != top))
-    before = [each for each in versions_in(versions.home) if each < top]
-    promoted = [each for each in before if _state(ends, name, each) == PROMOTED]
-    present = max(promoted or [each for each in before if not _state(ends, name, each)] or before)
+    promoted = [each for each in versions.earlier if _state(ends, name, each) == PROMOTED]
+    never_tried = [each for each in versions.earlier if not _state(ends, name, each)]
+    present = max(promoted or never_tried or versions.earlier)
     others = tuple(each for each in versions.others if each != present)
-    return ServedVersions(versions.home, present, others, top)
+    return ServedVersions(versions.home, present, others, top, versions.earlier)
 
 
 def _state(ends: Ends, name: str, version: int) -> str:

@@ -70,6 +70,8 @@ export class Live {
       if (before && before.uptime_s > change.parts.gateway.uptime_s) this.forget(); // another process
     } else {
       Object.assign(this.parts, change.parts);
+      const again = new Set(change.events.map((each) => each.first));  // an event that came once more
+      this.events = this.events.filter((each) => !again.has(each.first));
       this.events.push(...change.events);
       if (this.events.length > 500) this.events.splice(0, this.events.length - 500);
     }

@@ -24,7 +24,7 @@ export function eventList(events) {
   if (!events.length) return h("p", { class: "small" }, "No event yet.");
   return h("ul", { class: "plain" }, [...events].reverse().map((each) => h("li",
     { class: each.level === "error" ? "bad" : each.level === "warning" ? "doubtful" : "" },
-    h("span", { class: "small" }, `${clock(each.unix_s)} ${each.kind} `), each.text)));
+    h("span", { class: "small" }, `${clock(each.unix_s)} ${each.kind} ${each.times > 1 ? `(${each.times} times) ` : ""}`), each.text)));
 }
 
 export class Overview {

@@ -101,6 +101,13 @@ def test_a_version_with_a_model_yaml_of_its_own_is_as_that_says(home: Path) -> N
     assert (load_model(folder, 1).batch_max, load_model(folder, 2).batch_max) == (8, 3)
 
 
+def test_a_version_cannot_be_another_model(home: Path) -> None:
+    folder = model(home, 1, 2)
+    (folder / "2" / "model.yaml").write_text(STATED.replace("name: m", "name: other"))
+    with pytest.raises(SettingsError, match=r"2/model\.yaml:2:7: name: another model; got 'other'.* 'm', as"):
+        load_model(folder)
+
+
 def test_a_numbered_folder_can_be_served_by_itself(home: Path) -> None:
     folder = model(home, 1, 2)
     text = "slices: [{name: a, cores: 1}]\nmodels: [{path: models/m/1}]\n"
@@ -179,6 +186,11 @@ def test_check_says_which_version_has_the_models_name_and_which_is_the_candidate
     lines = [*plan_lines(load_settings(home / "penstock.yaml"))]
     assert [line.partition(" SLO")[0] for line in lines] == ["m: version 2,", "m@1:", "m@3:"]
     assert "candidate for m: 50, 100 %" in lines[2]
+
+
+def test_a_candidate_replaces_one_of_the_versions_that_the_policy_names(home: Path) -> None:
+    model(home, 1, 2, 3)
+    assert names(served(home, f"version_policy: {{specific: [1, 3]}}, {ROLLOUT}")) == {"m": 1, "m@3": 3}
 
 
 def test_the_only_version_has_no_rollout(home: Path) -> None:
