@@ -81,6 +81,8 @@ class Course:
     def look(self, now_us: int, ready: bool, baseline: Totals, candidate: Totals) -> bool:
         """Take a look at both; return whether state or step has changed. `ready`: of the candidate."""
         if self.state is CourseState.WAITING and ready:
+            if not self.spec.shadow and len(self.spec.steps) == 1:
+                return self._end(CourseState.PROMOTED, "it is ready, and no step comes before 100 %")
             self._begin(-1 if self.spec.shadow else 0, now_us, baseline, candidate)
             return True
         if self.state not in (CourseState.SHADOW, CourseState.CANARY):
@@ -97,9 +99,9 @@ class Course:
         if unknown := self._unknown():
             self.why = f"held: {open_sentence(*unknown, self.spec.doubt)}"
             return False
-        if self.state is CourseState.CANARY and self.step + 1 >= len(self.spec.steps) - 1:
-            why = f"no margin was broken at {self.share:.0%} of the requests"
-            return self._end(CourseState.PROMOTED, why)
+        if self.step + 1 >= len(self.spec.steps) - 1:
+            tried = f"at {self.share:.0%} of the requests" if self.share else "by copies"
+            return self._end(CourseState.PROMOTED, f"no margin was broken {tried}")
         self._begin(self.step + 1, now_us, baseline, candidate)
         return True
 

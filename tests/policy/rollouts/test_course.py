@@ -54,6 +54,26 @@ def more(totals: Totals, good: int, failed: int, durations: tuple[int, ...], agr
     )
 
 
+def test_without_a_step_before_all_it_is_promoted_when_it_is_ready() -> None:
+    pair = Pair(replace(SPEC, steps=(1.0,)))
+    assert not pair.second(ready=False)
+    assert pair.second()
+    assert (pair.course.state, pair.course.share) == (CourseState.PROMOTED, 1.0)
+    assert "no step comes before 100 %" in pair.course.why
+
+
+@pytest.mark.parametrize(("agreed", "state"), [(100, CourseState.PROMOTED), (50, CourseState.ROLLED_BACK)])
+def test_copies_alone_can_validate_it(agreed: int, state: CourseState) -> None:
+    margins = {ERRORS: 0.02, AGREEMENT: 0.02}
+    pair = Pair(replace(SPEC, steps=(1.0,), shadow=1.0, margins=margins))
+    for _ in range(60):
+        pair.second(agreed=agreed)
+        assert pair.course.share in (0.0, 1.0)
+    assert pair.course.state is state
+    if state is CourseState.PROMOTED:
+        assert pair.course.why == "no margin was broken by copies"
+
+
 def test_it_waits_until_the_candidate_is_ready() -> None:
     pair = Pair()
     assert not pair.second(ready=False)
