@@ -26,6 +26,7 @@ from router.protocol.dialects.errors import body_of, form_at
 from router.protocol.explanation import separate
 from router.protocol.oip import (
     ReadStatistics,
+    by_version,
     extensions,
     find_model,
     platform_of,
@@ -43,6 +44,7 @@ from router.tensors.rest import joined
 from serving.ports import Serving
 from serving.values.objectives import Objective
 from serving.values.specs import ModelSpec, ServedModel, TensorSpec
+from serving.values.versions import model_of
 
 logger = logging.getLogger(__name__)
 
@@ -148,7 +150,7 @@ def _add_statistics(app: FastAPI, serving: Serving, read: ReadStatistics) -> Non
     @app.get("/v2/models/stats", tags=["operation"])
     async def statistics(request: Request) -> Response:
         """Return the counts and nanoseconds of all models since the start (the statistics extension)."""
-        return await tell([serving.models[name] for name in _seen(serving, request)])
+        return await tell(by_version(serving.models[name] for name in _seen(serving, request)))
 
     @app.get("/v2/models/{model}/stats", tags=["operation"])
     async def model_statistics(model: Name) -> Response:
@@ -170,9 +172,9 @@ def _seen(serving: Serving, request: Request) -> list[str]:
 def _add_models(app: FastAPI, serving: Serving) -> None:
     def readiness(model: str) -> JSONResponse:
         if serving.model_ready(model):
-            return JSONResponse({"name": model, "ready": True})
+            return JSONResponse({"name": model_of(model), "ready": True})
         why = f"model '{model}' has no replica that is ready"
-        return JSONResponse({"name": model, "ready": False, "error": why}, 400)
+        return JSONResponse({"name": model_of(model), "ready": False, "error": why}, 400)
 
     @app.get("/v2/models/{model}", tags=["metadata"])
     async def model_metadata(model: Name) -> Json:
@@ -183,7 +185,7 @@ def _add_models(app: FastAPI, serving: Serving) -> None:
     @app.get("/v2/models/{model}/versions/{model_version}", tags=["metadata"])
     async def model_version_metadata(model: Name, model_version: Version) -> Json:
         """Return the same, with the version said."""
-        return describe(find_model(serving, model, model_version), versions_of(serving, model))
+        return describe(find_model(serving, model, model_version), [model_version])
 
     @app.get("/v2/models/{model}/example", tags=["metadata"])
     async def model_example(model: Name) -> Response:

@@ -5,7 +5,7 @@ Nothing of HTTP or of gRPC calls is in here: each edge says it in its own words.
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -107,8 +107,12 @@ def versions_of(serving: Serving, name: str) -> list[str]:
 def served_versions(serving: Serving, name: str) -> list[ServedModel]:
     """Return all served versions of a model, ascending; `name`: also of one of them."""
     wanted = model_of(name)
-    found = (model for model in serving.models.values() if model.spec.model_name == wanted)
-    return sorted(found, key=lambda model: model.spec.version)
+    return by_version(model for model in serving.models.values() if model.spec.model_name == wanted)
+
+
+def by_version(models: Iterable[ServedModel]) -> list[ServedModel]:
+    """Return the models in the order in which the protocol lists them: by name, then by version."""
+    return sorted(models, key=lambda model: (model.spec.model_name, model.spec.version))
 
 
 def told_of(read: ReadStatistics, model: ServedModel) -> dict[str, object]:

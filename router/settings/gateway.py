@@ -38,6 +38,7 @@ from router.settings.values.document import Document, read_document
 from router.settings.values.findings import Findings
 from router.settings.values.problems import SettingsError, SettingsProblem, fault
 from router.settings.values.schema import GatewayFile, LimitsSection, ProfilesSection, ServerSection
+from router.settings.values.versions import VersionPolicy
 from serving.cache.spec import CacheSpec
 from serving.runtime.cells.spec import CellsSpec
 from serving.values.nodes import NodesSpec
@@ -211,15 +212,15 @@ def _read_models(
     return models
 
 
-def read_served(document: Document, index: int) -> list[ServedModel]:
+def read_served(document: Document, index: int, policy: VersionPolicy | None = None) -> list[ServedModel]:
     """Return the model of the entry `models[index]` of a document that was sound, and its other versions.
+    `policy`: in place of what the file says.
 
     The model folder is read again. SettingsError with all that is wrong with that folder, or with the entry
     because of it."""
     findings = Findings(document)
-    models = read_entry(
-        findings, index, read_tiers(findings), read_ends(Path(os.path.abspath(document.file)))
-    )
+    ends = read_ends(Path(os.path.abspath(document.file)))
+    models = read_entry(findings, index, read_tiers(findings), ends, policy)
     findings.entries = [index] * (index + len(models))
     read = [each for each in models if each is not None]
     if any(each.rollout and each.rollout.of == read[0].name for each in read):

@@ -95,7 +95,9 @@ def asked(gateway: GatewayProcess, *paths: str) -> Iterator[Counter[tuple[str, i
 
 
 def index(gateway: GatewayProcess) -> list[str]:
-    return [each["version"] for each in json.loads(gateway.post("/v2/repository/index", b"{}")[1])]
+    """The versions that are ready."""
+    found = json.loads(gateway.post("/v2/repository/index", b'{"ready": true}')[1])
+    return [each["version"] for each in found]
 
 
 def test_a_version_comes_and_another_goes_while_clients_ask_for_the_one_that_stays(home: Path) -> None:
@@ -115,6 +117,9 @@ def test_a_version_comes_and_another_goes_while_clients_ask_for_the_one_that_sta
             time.sleep(0.3)
         assert {*found} == {("", 200, "2", 2), ("", 200, "3", 3), ("/versions/2", 200, "2", 2)}
         assert index(gateway) == ["2", "3"]
+        gone = json.loads(gateway.post("/v2/repository/index", b"{}")[1])[0]
+        assert gone == {"name": "scale", "version": "1", "state": "UNAVAILABLE", "reason": "unloaded"}
+        assert json.loads(gateway.get("/v2/models/scale/versions/2")[1])["versions"] == ["2"]
         assert not client.is_model_ready("scale", "1")
         assert client.is_model_ready("scale", "2")
         counted = client.get_inference_statistics("scale").model_stats
@@ -122,6 +127,9 @@ def test_a_version_comes_and_another_goes_while_clients_ask_for_the_one_that_sta
         assert 'nv_inference_request_success{model="scale",version="3"}' in gateway.read_metrics()
         with pytest.raises(InferenceServerException, match="its versions are 2, 3"):
             client.infer("scale", [tensor], model_version="1")
+        policy = json.dumps({"version_policy": {"specific": {"versions": [1]}}})
+        client.load_model("scale", config=policy)
+        assert client.get_model_metadata("scale").versions == ["1"]
         assert gateway.post("/v2/repository/models/scale/unload", b"{}")[0] == 200
         assert gateway.post("/v2/models/scale/infer", BODY)[0] == 404
 

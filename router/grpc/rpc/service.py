@@ -23,6 +23,7 @@ from router.protocol.account import Account
 from router.protocol.explanation import separate
 from router.protocol.oip import (
     ReadStatistics,
+    by_version,
     extensions,
     find_model,
     platform_of,
@@ -200,7 +201,7 @@ class RpcService:
         tensor = oip.ModelMetadataResponse.TensorMetadata
         return oip.ModelMetadataResponse(
             name=spec.model_name,
-            versions=versions_of(self.serving, spec.name),
+            versions=[request.version] if request.version else versions_of(self.serving, spec.name),
             platform=platform_of(spec),
             inputs=[tensor(name=t.name, datatype=t.datatype, shape=spec.told(t)) for t in spec.inputs],
             outputs=[
@@ -217,8 +218,8 @@ class RpcService:
             await abort(context, reply_of(error))
         answer = oip.ModelStatisticsResponse()
         caller = CALLER.get()
-        every = [model for name, model in self.serving.models.items() if may_use(caller, name)]
-        for model in one or every:
+        every = (model for name, model in self.serving.models.items() if may_use(caller, name))
+        for model in one or by_version(every):
             answer.model_stats.add(**told_of(self._statistics, model))
             await asyncio.sleep(0)  # requests first
         return answer

@@ -22,6 +22,7 @@ from router.settings.values.fields import HOUR_MS
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, SettingsError, fault, one_of, shown, unknown_name
 from router.settings.values.schema import BatchingSection, ServedSection
+from router.settings.values.versions import VersionPolicy
 from serving.policy.batching.catalogue import POLICIES
 from serving.values.objectives import Needs
 from serving.values.slice_specs import SliceSpec
@@ -32,18 +33,18 @@ _NOT_ALWAYS = [each for each in ISOLATE if each != "always"]
 
 
 def read_entry(
-    findings: Findings, index: int, tiers: Sequence[Needs], ends: Ends
+    findings: Findings, index: int, tiers: Sequence[Needs], ends: Ends, policy: VersionPolicy | None = None
 ) -> list[ServedModel | None]:
     """Return the model of the entry `models[index]`, and then its other versions, if it serves several.
 
     [None] where its key `path` or the model folder is faulty. `tiers`: those that `tiers:` lists; `ends`: how
-    rollouts of versions ended.
+    rollouts of versions ended. `policy`: of versions, in place of what the files say.
     """
     loc = ("models", index)
     section = findings.parse(ServedSection, loc)
     if section is None:
         return [None]
-    versions = choose_versions(findings, loc, section)
+    versions = choose_versions(findings, loc, section, policy)
     if not os.path.isfile(versions.home / MODEL_FILE):  # unlike Path.is_file, never an OSError
         findings.add((*loc, "path"), missing_model(findings.document.file.parent / section.path))
     read: dict[int, ServedModel | None] = {}

@@ -14,7 +14,7 @@ from router.settings.model_file.models import load_model
 from router.settings.served.ends import Ends
 from router.settings.values.document import read_document
 from router.settings.values.findings import Findings
-from router.settings.values.problems import Loc, SettingsError
+from router.settings.values.problems import Loc, SettingsError, SettingsProblem
 from router.settings.values.schema import ServedSection
 from router.settings.values.versions import VersionPolicy, missing, read_policy
 from serving.policy.rollouts.course import CourseState
@@ -36,13 +36,18 @@ class ServedVersions:
     earlier: tuple[int, ...] = ()
 
 
-def choose_versions(findings: Findings, loc: Loc, section: ServedSection) -> ServedVersions:
-    """Return the versions that the entry at `loc` serves, before any rollout of them has ended."""
+def choose_versions(
+    findings: Findings, loc: Loc, section: ServedSection, asked: VersionPolicy | None = None
+) -> ServedVersions:
+    """Return the versions that the entry at `loc` serves, before any rollout of them has ended. `asked`: the
+    policy of a client's load."""
     folder = findings.document.file.parent / section.path
     found = locate(folder)
     there = versions_in(found.home)
     alone = section.rollout is not None and section.rollout.of is None
     if not there or found.home != folder:
+        if asked is not None and asked.specific not in ((), (found.version or 1,)):
+            findings.add(loc, missing(asked, (found.version or 1,)))
         if section.version_policy is not None:
             what = "a version is named" if there else f"{folder} has no versions, which are numbered folders"
             findings.add((*loc, "version_policy"), f"{what}; expected no such key", at_key=True)
@@ -50,9 +55,9 @@ def choose_versions(findings: Findings, loc: Loc, section: ServedSection) -> Ser
             message = "no model to replace; expected of: and a model, or a folder with several versions"
             findings.add((*loc, "rollout"), message, at_key=True)
         return ServedVersions(found.home, found.version)
-    policy = section.version_policy or stated_policy(found.home)
+    policy = asked or section.version_policy or stated_policy(found.home)
     if why := missing(policy, there):
-        if section.version_policy is not None:
+        if asked or section.version_policy is not None:
             findings.add((*loc, "version_policy"), why)
         return ServedVersions(found.home, there[-1])  # whoever reads model.yaml says why else
     chosen = policy.choose(there)
@@ -93,11 +98,13 @@ def _state(ends: Ends, name: str, version: int) -> str:
     return ends.get(version_name(name, version), {}).get("state", "")
 
 
-def load_versions(folder: Path) -> list[ModelSpec]:
-    """Return the versions of a model that no entry of `models:` serves, as its model.yaml says; first the one
-    of its own name. SettingsError with all that is wrong with one of them."""
+def load_versions(folder: Path, asked: VersionPolicy | None = None) -> list[ModelSpec]:
+    """Return the versions of a model that no entry of `models:` serves, as its model.yaml says, or a client's
+    load (`asked`); first the one of its own name. SettingsError with all that is wrong with one of them."""
     there = versions_in(folder)
-    policy = stated_policy(folder)
+    policy = asked or stated_policy(folder)
+    if asked is not None and (why := missing(asked, there or (1,))):
+        raise SettingsError([SettingsProblem(str(folder / MODEL_FILE), 1, 1, "version_policy", why)])
     if not there or missing(policy, there):  # what is missing, load_model says
         return [load_model(folder)]
     *others, present = policy.choose(there)

@@ -37,7 +37,7 @@ class VersionPolicy:
 
 
 def read_policy(value: object) -> VersionPolicy:
-    """Return the policy that a settings file states; a validator of pydantic."""
+    """Return the policy that a settings file states; a validator of pydantic. Raises ValueError."""
     if value == ALL:
         return VersionPolicy(None)
     if not isinstance(value, dict) or len(value) != 1:

@@ -1,13 +1,14 @@
-"""The parameters of a load: a ModelConfig of Triton as JSON, of which the batch size can be changed here."""
+"""The parameters of a load: Triton's ModelConfig as JSON, which can change batch size and versions."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final  # Any: parsed JSON
+from typing import Any, Final, NamedTuple  # Any: parsed JSON
 
 import orjson
 from google.protobuf.json_format import ParseDict, ParseError  # type: ignore[import-untyped]
 
 from router.management.operations.repository.refusals import BAD_INPUT, UNSUPPORTED, RepositoryError
 from router.protocol.oip import PLATFORMS
+from router.settings.values.versions import VersionPolicy, read_policy
 from router.tensors.parts.wording import quoted, suggestion
 from router.tensors.protos.files import oip
 
@@ -18,8 +19,16 @@ _KEYS: Final = frozenset(field.name for field in oip.ModelConfig.DESCRIPTOR.fiel
 _DIGITS_MAX: Final = 9
 
 
-def read_batch_max(name: str, parameters: Mapping[str, object], served: Any = None) -> int | None:
-    """Return the `max_batch_size` that a load of the model asks for, None where it asks for none.
+class Asked(NamedTuple):
+    """What a load asks for besides what the files say: `batch_max` by `max_batch_size`, and `policy` by
+    `version_policy`; None for what it leaves open."""
+
+    batch_max: int | None = None
+    policy: VersionPolicy | None = None
+
+
+def read_asked(name: str, parameters: Mapping[str, object], served: Any = None) -> Asked:
+    """Return what a load of the model asks for.
 
     RepositoryError for what is malformed, and for what would change anything else: keys that are empty, or
     say what is so anyway, are passed over. `served`: the model's ModelConfig, None if it is not served.
@@ -31,21 +40,23 @@ def read_batch_max(name: str, parameters: Mapping[str, object], served: Any = No
         if key != "config":
             raise _bad(f"unknown parameter {quoted(key)}; expected 'config'")
     if "config" not in parameters:
-        return None
+        return Asked()
     config = _parse(parameters["config"])
-    batch_max = None
+    batch_max, policy = None, None
     for key, value in config.items():
         if key == "max_batch_size":
             unbatched = value in (0, "0") and _is_served(key, value, served)
             batch_max = None if unbatched else _whole(value)
+        elif key == "version_policy":
+            policy = None if _is_served(key, value, served) else _policy(value)
         elif key == "name" and value not in ("", name):
             raise _bad(f"config: the name is {quoted(value)}, but the load is of {quoted(name)}")
         elif key not in _KEYS:
             raise _bad(f"config: no key {quoted(key)} in Triton's ModelConfig{suggestion(key, _KEYS)}")
         elif key != "name" and not (_changes_nothing(key, value) or _is_served(key, value, served)):
-            why = "only max_batch_size can be changed by a load; the rest stands in model.yaml"
+            why = "a load changes max_batch_size and version_policy only; the rest stands in model.yaml"
             raise RepositoryError(UNSUPPORTED, f"config: {key} is not supported: {why}")
-    return batch_max
+    return Asked(batch_max, policy)
 
 
 def check_unload(parameters: Iterable[str]) -> None:
@@ -78,11 +89,19 @@ def _whole(value: object) -> int:
     return int(number)
 
 
+def _policy(value: object) -> VersionPolicy | None:
+    """Return the policy; None for one that states nothing, as JSON of protobuf has it."""
+    if not value or value == {"latest": {}}:
+        return None
+    try:
+        return read_policy(value)
+    except ValueError as error:  # of a validator
+        raise _bad(f"config: version_policy: {error}") from None
+
+
 def _changes_nothing(key: str, value: object) -> bool:
     if key in ("platform", "backend"):
         return value in ("", None, *PLATFORMS, *PLATFORMS.values())
-    if key == "version_policy":  # there is one version, which is the latest, and all
-        return isinstance(value, dict) and set(value) <= {"latest", "all"}
     return not value
 
 

@@ -15,9 +15,13 @@ Versions = tuple[ServedModel, ...]
 class Overlay:
     """Of each model the last word that a client spoke, as long as the file has spoken none after it.
 
-    All by the model's name, whatever its versions. `unloaded`: models of the file that are not served.
-    `loaded`: models that the file does not name, with all their versions. `batch_max`: of models of the file
-    that were loaded with one of their own. `elsewhere`: what other cells serve of the file, by served name.
+    All by the model's name, whatever its versions.
+
+    - `unloaded`: models of the file that are not served.
+    - `loaded`: models that the file does not name, with all their versions, and models that were loaded with
+      a policy of their own.
+    - `batch_max`: of models of the file that were loaded with one of their own.
+    - `elsewhere`: what other cells serve of the file, by served name.
     """
 
     unloaded: frozenset[str] = frozenset()
@@ -32,12 +36,13 @@ class Overlay:
         filed = [
             with_batch_max(model, self.batch_max.get(model.spec.model_name))
             for model in settings.models
-            if model.spec.model_name not in self.unloaded and model.name not in self.elsewhere
+            if model.spec.model_name not in self.unloaded
+            and model.name not in self.elsewhere
+            and model.spec.model_name not in self.loaded
         ]
         others = [
-            replace(each, slices=slices, tiers=settings.tiers)
+            each if name in names else replace(each, slices=slices, tiers=settings.tiers)
             for name, versions in self.loaded.items()
-            if name not in names
             for each in versions
         ]
         return replace(settings, models=(*filed, *others))
@@ -52,8 +57,8 @@ class Overlay:
         )
 
     def with_loaded(self, versions: Versions, filed: bool, batch_max: int | None) -> "Overlay":
-        """Return the overlay after a client loaded a model. `filed`: whether the settings file names the
-        model."""
+        """Return the overlay after a client loaded a model. `filed`: whether the settings file says which
+        versions are served."""
         name = versions[0].spec.model_name
         rest = self.without([name])
         if not filed:

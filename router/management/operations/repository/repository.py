@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from router.management.operations.current import ChangeRefused, Current
+from router.management.operations.repository.modelconfig import Asked
 from router.management.operations.repository.overlay import Overlay, Versions, with_batch_max
 from router.management.operations.repository.refusals import (
     BAD_INPUT,
@@ -35,7 +36,7 @@ from router.tensors.parts.wording import listed, quoted, suggestion
 from serving.control.state.replicas import ReplicaStatus, SliceRecord
 from serving.ports import Serving
 from serving.values.specs import ModelSpec, ServedModel
-from serving.values.versions import MARK, ONLY, model_of
+from serving.values.versions import ONLY, model_of
 
 LISTED_MAX = 8
 """Of the known models, in the sentence on an unknown one."""
@@ -76,10 +77,12 @@ class Repository:
         self._overlay = Overlay()
         self._turn = asyncio.Lock()
         self._followed: Settings | None = None  # what a change of the file makes of the settings, under way
-        self._loads: dict[tuple[str, int | None], asyncio.Task[None]] = {}
+        self._loads: dict[tuple[str, Asked], asyncio.Task[None]] = {}
         self._unloads: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, str] = {}
         self._unloaded: set[str] = set()
+        self._versions: dict[str, int] = {}  # the last one that was served under each name
+        self._seen: dict[str, set[int]] = {}  # by model, the versions that were served at any time
         self.configure: Configure | None = None  # returns the ModelConfig of a served model
         self.cell_models: frozenset[str] | None = None  # all that may be served; None: this gateway is alone
         self.on_filed: Callable[[Settings], None] = lambda _filed: None  # another penstock.yaml is in force
@@ -101,17 +104,18 @@ class Repository:
         names = {model.spec.model_name for model in (*self.current.models, *self.filed.models)}
         names.update(beside, map(model_of, self._serving.models), self._failures, self._loading())
         names.update(map(model_of, self._held()))
+        self._remember()
         entries = [entry for name in sorted(names) for entry in self._entries(name)]
         return [each for each in entries if each.state == "READY" or not ready]
 
-    async def load(self, name: str, batch_max: int | None = None) -> None:
+    async def load(self, name: str, asked: Asked = Asked()) -> None:  # noqa: B008  # it is frozen
         """Read the model's files and serve what they say, beside what is served of it until that is ready.
 
         Return when it is ready. Raises RepositoryError if it cannot be; what was served then still is. A
         caller that asks for the same while it is under way waits for the same.
         """
         self._check_control()
-        key, begin = (name, batch_max), partial(self._load, name, batch_max)
+        key, begin = (name, asked), partial(self._load, name, asked)
         joined = key in self._loads
         await _join(self._loads, key, begin)
         if joined:  # it may have read the files before this was asked; where they are the same it is done
@@ -119,7 +123,7 @@ class Repository:
 
     async def renew(self, name: str) -> None:
         """Serve the model as its files and the ended rollouts of its versions say, as `load` does."""
-        await self._load(name, self._overlay.batch_max.get(name))
+        await self._load(name, Asked(self._overlay.batch_max.get(name)))
 
     async def unload(self, name: str) -> None:
         """Take no more requests for the model, answer those that were accepted, then give its memory back.
@@ -135,6 +139,7 @@ class Repository:
         Raises ChangeRefused (with all as it was) if it cannot be followed.
         """
         async with self._turn:
+            self._remember()
             overlay = self._overlay.without(_changed(self.filed, filed))
             if self.cell_models is not None:
                 overlay = replace(overlay, elsewhere=self._others(filed, self.cell_models))
@@ -185,14 +190,16 @@ class Repository:
         if self._followed is not None and self._current.settings is self._followed:
             self._current.roll_back("the file was edited again")
 
-    async def _load(self, name: str, batch_max: int | None) -> None:
+    async def _load(self, name: str, asked: Asked) -> None:
         async with self._turn:
+            self._remember()
             try:
-                versions = await asyncio.to_thread(self._read, name, batch_max)
+                versions = await asyncio.to_thread(self._read, name, asked)
             except SettingsError as error:
                 raise not_found(name, "; ".join(map(str, error.problems))) from None
             filed = any(each.name == name for each in self.filed.models)
-            overlay = self._overlay.with_loaded(versions, filed, batch_max)
+            by_file = filed and (asked.policy is None or not versions[0].spec.version)
+            overlay = self._overlay.with_loaded(versions, by_file, asked.batch_max)
 
             def target(now: Settings) -> Settings:
                 return replace(now, models=_with(now.models, [_on(each, now) for each in versions]))
@@ -210,6 +217,7 @@ class Repository:
 
     async def _unload(self, name: str) -> None:
         async with self._turn:
+            self._remember()
             if all(model.spec.model_name != name for model in self.current.models):
                 return
             filed = any(each.name == name for each in self.filed.models)
@@ -223,20 +231,19 @@ class Repository:
             self._unloaded.add(name)
             self._failures.pop(name, None)
 
-    def _read(self, name: str, batch_max: int | None) -> Versions:
+    def _read(self, name: str, asked: Asked) -> Versions:
         """Return the model, and its other versions, as its files are now. It reads them: not on the event
         loop."""
         for index, model in enumerate(self.filed.models):
             if model.name == name and self.filed.document is not None:
-                read = [
-                    self._checked(each, name, batch_max) for each in read_served(self.filed.document, index)
-                ]
+                found = read_served(self.filed.document, index, asked.policy)
+                read = [self._checked(each, name, asked.batch_max) for each in found]
                 return tuple(self._identify(each) for each in self._placed(read, index))
         folders = dict(find_folders(self.filed.repository.folders))
         folder = folders.get(name)
         if folder is None:
             raise not_found(name, self._unknown(name, [*folders]))
-        return tuple(self._alone(name, spec, batch_max) for spec in load_versions(folder))
+        return tuple(self._alone(name, spec, asked.batch_max) for spec in load_versions(folder, asked.policy))
 
     @staticmethod
     def _checked(model: ServedModel, name: str, batch_max: int | None) -> ServedModel:
@@ -276,19 +283,28 @@ class Repository:
         near = suggestion(name, known) or f"; known are {listed(known[:LISTED_MAX])}"
         return f"{where} no model {quoted(name)}{near}"
 
+    def _remember(self) -> None:
+        """Remember which versions are served now: the index also lists those that have gone."""
+        for model in self.current.models:
+            if model.spec.version:
+                self._versions[model.name] = model.spec.version
+                self._seen.setdefault(model.spec.model_name, set()).add(model.spec.version)
+
     def _entries(self, name: str) -> list[IndexEntry]:
         """Return the entries of a model, by version."""
         models = (*self.current.models, *self._serving.models.values())
         versions = {each.spec.version: each.name for each in models if each.spec.model_name == name}
-        if not versions:
-            versions = {each.spec.version: each.name for each in self.filed.models if each.name == name}
         for held in self._held():
             if model_of(held) == name and held not in versions.values():
-                versions.setdefault(int(held.partition(MARK)[2] or 0), held)
-        found = [
-            self._entry(name, str(version or ONLY), served) for version, served in sorted(versions.items())
-        ]
-        known = [entry for entry in found if entry.state]
+                versions.setdefault(self._versions.get(held, 0), held)
+        seen = self._seen.get(name, ())
+        if not versions and not seen:
+            versions = {each.spec.version: each.name for each in self.filed.models if each.name == name}
+        gone = {version: IndexEntry(name, str(version), "UNAVAILABLE", "unloaded") for version in seen}
+        there = {
+            version: self._entry(name, str(version or ONLY), served) for version, served in versions.items()
+        }
+        known = [entry for _, entry in sorted((gone | there).items()) if entry.state]
         return known or [self._entry(name, ONLY, name)]
 
     def _entry(self, name: str, version: str, served: str) -> IndexEntry:

@@ -6,7 +6,7 @@ import orjson
 from fastapi import FastAPI, Path, Request
 from fastapi.responses import Response
 
-from router.management.operations.repository.modelconfig import check_unload, read_batch_max
+from router.management.operations.repository.modelconfig import check_unload, read_asked
 from router.management.operations.repository.refusals import (
     BAD_INPUT,
     NO_REPOSITORY_NAME,
@@ -84,7 +84,7 @@ def _add_control(app: FastAPI, repository: Repository) -> None:
     async def load(model: Name, request: Request) -> Response:
         """Read the model's files and serve what they say; answered when it is ready."""
         parameters = _parameters(await _read(request, "parameters"))
-        await repository.load(model, read_batch_max(model, parameters, repository.configured(model)))
+        await repository.load(model, read_asked(model, parameters, repository.configured(model)))
         return _done()
 
     @app.post("/v2/repository/models/{model}/unload", tags=["repository"], openapi_extra=_UNLOAD)

@@ -7,7 +7,7 @@ from typing import Any  # neither grpc nor the generated messages carry types
 
 import grpc
 
-from router.management.operations.repository.modelconfig import check_unload, read_batch_max
+from router.management.operations.repository.modelconfig import check_unload, read_asked
 from router.management.operations.repository.refusals import NO_REPOSITORY_NAME, UNSUPPORTED, RepositoryError
 from router.management.operations.repository.repository import Repository
 from router.protocol.outcomes import INTERNAL_ERROR
@@ -53,7 +53,7 @@ async def _index(repository: Repository, request: Any) -> Any:
 async def _load(repository: Repository, request: Any) -> Any:
     _check_repository_name(request)
     name, parameters = request.model_name, {key: _value(each) for key, each in request.parameters.items()}
-    await repository.load(name, read_batch_max(name, parameters, repository.configured(name)))
+    await repository.load(name, read_asked(name, parameters, repository.configured(name)))
     return oip.RepositoryModelLoadResponse()
 
 

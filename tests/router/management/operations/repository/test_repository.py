@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from google.protobuf.json_format import ParseDict  # type: ignore[import-untyped]
 
-from router.management.operations.repository.modelconfig import BATCH_MAX, read_batch_max
+from router.management.operations.repository.modelconfig import BATCH_MAX, Asked, read_asked
 from router.management.operations.repository.refusals import (
     BAD_INPUT,
     FAILED,
@@ -21,6 +21,7 @@ from router.management.operations.repository.refusals import (
 )
 from router.management.operations.repository.repository import IndexEntry
 from router.settings import Settings
+from router.settings.values.versions import VersionPolicy
 from router.tensors.protos.files import oip
 from serving.control.state.replicas import ReplicaRecord, ReplicaStatus
 from serving.profile.sweeping.sweep import Sweep
@@ -255,7 +256,7 @@ async def test_without_control_nobody_loads_or_unloads(tmp_path: Path) -> None:
 
 
 async def test_the_size_of_a_batch_is_what_the_load_says_until_the_next_load(world: World) -> None:
-    await world.repository.load("digits", 16)
+    await world.repository.load("digits", Asked(16))
     assert world.served["digits"].spec.batch_max == 16
     await world.edit("path: models/minilm", "path: models/minilm, slo_ms: 99")
     assert world.served["digits"].spec.batch_max == 16
@@ -265,7 +266,7 @@ async def test_the_size_of_a_batch_is_what_the_load_says_until_the_next_load(wor
 
 async def test_batches_smaller_than_penstock_yaml_fills_are_refused(tmp_path: Path) -> None:
     sized = GATEWAY.replace("slo_ms: 40", "batching: {policy: static, size: 32}")
-    error = await refused(World(tmp_path, sized).repository.load("digits", 16))
+    error = await refused(World(tmp_path, sized).repository.load("digits", Asked(16)))
     assert error.refusal is BAD_INPUT
     assert "batching.size of penstock.yaml is 32" in error.message
 
@@ -282,12 +283,12 @@ async def test_a_placement_counts_for_what_is_loaded_again(tmp_path: Path) -> No
 
 def test_the_batch_size_may_be_a_number_or_digits() -> None:
     for stated in ("16", '"16"'):
-        assert read_batch_max("m", {"config": f'{{"max_batch_size": {stated}, "name": "m"}}'}) == 16
+        assert read_asked("m", {"config": f'{{"max_batch_size": {stated}, "name": "m"}}'}) == Asked(16)
     unbatched = oip.ModelConfig(max_batch_size=0)
-    assert read_batch_max("m", {"config": '{"max_batch_size": 0}'}, unbatched) is None
-    assert read_batch_max("m", {}) is None
+    assert read_asked("m", {"config": '{"max_batch_size": 0}'}, unbatched) == Asked()
+    assert read_asked("m", {}) == Asked()
     nothing = '{"platform": "", "backend": "python", "version_policy": {"latest": {}}, "input": []}'
-    assert read_batch_max("m", {"config": nothing}) is None
+    assert read_asked("m", {"config": nothing}) == Asked()
 
 
 def test_a_load_may_repeat_what_the_served_model_s_configuration_says() -> None:
@@ -295,10 +296,10 @@ def test_a_load_may_repeat_what_the_served_model_s_configuration_says() -> None:
     for dims, same in (('["4"]', True), ("[4]", True), ("[5]", False), ('"x"', False)):
         config = {"config": f'{{"input": [{{"name": "X", "dims": {dims}}}], "max_batch_size": 2}}'}
         if same:
-            assert read_batch_max("m", config, served) == 2
+            assert read_asked("m", config, served) == Asked(2)
         else:
             with pytest.raises(RepositoryError, match="config: input is not supported"):
-                read_batch_max("m", config, served)
+                read_asked("m", config, served)
 
 
 @pytest.mark.parametrize(
@@ -314,7 +315,7 @@ def test_a_load_may_repeat_what_the_served_model_s_configuration_says() -> None:
         ({"config": '{"max_batch_sise": 1}'}, BAD_INPUT, "no key 'max_batch_sise' in Triton's ModelConfig"),
         ({"config": '{"backend": "onnxruntime"}'}, UNSUPPORTED, "backend is not supported"),
         ({"config": '{"instance_group": [{"count": 2}]}'}, UNSUPPORTED, "instance_group is not supported"),
-        ({"config": '{"version_policy": {"specific": {"versions": [2]}}}'}, UNSUPPORTED, "version_policy"),
+        ({"config": '{"version_policy": {"newest": {}}}'}, BAD_INPUT, "version_policy: not a version policy"),
     ]
     + [
         ({"config": f'{{"max_batch_size": {stated}}}'}, BAD_INPUT, f"from 1 to {BATCH_MAX}")
@@ -325,7 +326,7 @@ def test_what_a_load_cannot_change_is_refused_by_name(
     parameters: dict[str, object], refusal: Refusal, sentence: str
 ) -> None:
     with pytest.raises(RepositoryError) as caught:
-        read_batch_max("m", parameters)
+        read_asked("m", parameters)
     assert caught.value.refusal is refusal
     assert sentence in caught.value.message
     assert len(caught.value.message) < 300
@@ -359,7 +360,48 @@ async def test_a_model_is_loaded_with_all_versions_of_its_policy_and_goes_with_t
     assert served == {"many": 7, "many@5": 5}
     await world.repository.unload("many")
     assert [*world.served] == ["digits", "minilm"]
-    assert (await world.repository.index())[1] == IndexEntry("many", "1", "UNAVAILABLE", "unloaded")
+    gone = [IndexEntry("many", version, "UNAVAILABLE", "unloaded") for version in ("2", "5", "7")]
+    assert (await world.repository.index())[1:4] == gone
+
+
+def policy_of(text: str) -> Asked:
+    """What a load with this version_policy asks for."""
+    return read_asked("many", {"config": f'{{"version_policy": {text}}}'})
+
+
+async def test_a_load_may_state_which_versions_are_served_until_the_next_load(world: World) -> None:
+    add_versions(world, 1, 2, 5)
+    await world.repository.load("many", policy_of('{"specific": {"versions": ["1", 2]}}'))
+    assert {name: world.served[name].spec.version for name in ("many", "many@1")} == {"many": 2, "many@1": 1}
+    await world.edit("slo_ms: 40", "slo_ms: 41")
+    assert "many@1" in world.served
+    await world.repository.load("many", policy_of('{"all": {}}'))
+    assert {"many", "many@1", "many@2"} <= world.served.keys()
+    error = await refused(world.repository.load("many", policy_of('{"specific": {"versions": [9]}}')))
+    assert "no version 9; there are 1, 2, 5" in error.message
+    await world.repository.load("many")
+    assert world.served["many"].spec.version == 5
+    assert "many@1" not in world.served
+
+
+async def test_of_a_model_of_the_file_a_load_may_state_versions_too(world: World) -> None:
+    folder = world.home / "models" / "minilm"
+    for version in ("1", "2"):
+        (folder / version).mkdir()
+    await world.repository.load("minilm", Asked(None, VersionPolicy(None)))
+    assert {name for name in world.served if name.startswith("minilm")} == {"minilm", "minilm@1"}
+    assert world.served["minilm@1"].slo_us == world.served["minilm"].slo_us
+    await world.edit("slo_ms: 40", "slo_ms: 41")
+    assert "minilm@1" in world.served, "the file says nothing else of it"
+    await world.edit("{path: models/minilm}", "{path: models/minilm, slo_ms: 300}")
+    assert "minilm@1" not in world.served
+
+
+async def test_a_model_without_versions_has_version_1_only(world: World) -> None:
+    one = read_asked("digits", {"config": '{"version_policy": {"specific": {"versions": [1]}}}'})
+    await world.repository.load("digits", one)
+    two = read_asked("digits", {"config": '{"version_policy": {"specific": {"versions": [2]}}}'})
+    assert "no version 2; there are 1" in (await refused(world.repository.load("digits", two))).message
 
 
 async def test_a_version_that_cannot_be_loaded_is_named_and_the_others_stay(world: World) -> None:
