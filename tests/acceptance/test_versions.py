@@ -127,6 +127,13 @@ def test_a_version_comes_and_another_goes_while_clients_ask_for_the_one_that_sta
         assert 'nv_inference_request_success{model="scale",version="3"}' in gateway.read_metrics()
         with pytest.raises(InferenceServerException, match="its versions are 2, 3"):
             client.infer("scale", [tensor], model_version="1")
+        with asked(gateway, "/versions/2", "/versions/3") as found:
+            broken = home / "scale" / "4"
+            broken.mkdir()
+            status, body = gateway.post(LOAD, b"{}")  # it has no code
+        assert (status, b"version 4 is at UNAVAILABLE state" in body) == (400, True)
+        assert {*found} == {("/versions/2", 200, "2", 2), ("/versions/3", 200, "3", 3)}, "all is as before"
+        broken.rmdir()
         policy = json.dumps({"version_policy": {"specific": {"versions": [1]}}})
         client.load_model("scale", config=policy)
         assert client.get_model_metadata("scale").versions == ["1"]

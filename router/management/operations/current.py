@@ -132,14 +132,18 @@ class Current:
 
 
 def _renamed(before: Settings, after: Settings) -> Sequence[DesiredState]:
-    """Return the state to go through if versions get other names: under both, so that one always answers."""
+    """Return the states to go through if versions get other names: first under both, so that one always
+    answers, and then with all that is new. What goes stays until the rest has come."""
     served = {(each.spec.model_name, each.spec.version) for each in before.models if each.spec.version}
     names = {each.name for each in before.models}
     there = (each for each in after.models if (each.spec.model_name, each.spec.version) in served)
     moved = [each for each in there if each.name not in names]
     if not moved or before.slices != after.slices:
         return ()
-    return (DesiredState.of(before.slices, (*before.models, *moved)),)
+    both = DesiredState.of(before.slices, (*before.models, *moved))
+    new = {each.name for each in after.models}
+    leaving = [each for each in before.models if each.name not in new]
+    return both, DesiredState.of(before.slices, (*after.models, *leaving))
 
 
 def _conflicts(before: Sequence[ServedModel], after: Sequence[ServedModel]) -> Sequence[str]:
