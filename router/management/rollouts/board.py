@@ -6,7 +6,7 @@ starts again serves as before, and a candidate with other files is rolled out ag
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from math import log
 from pathlib import Path
@@ -23,7 +23,7 @@ from serving.ports import Serving
 from serving.runtime.calls.splitting import Shadow, Split, Splits
 from serving.values.rollouts import ACCURACY, RolloutSpec
 from serving.values.specs import ServedModel
-from serving.values.versions import MARK
+from serving.values.versions import MARK, version_name
 
 LOOK_S: Final = 1.0
 NEVER: Final = -1
@@ -59,6 +59,7 @@ class RolloutBoard:
         self._courses: dict[str, tuple[ServedModel, Course]] = {}
         self._keeping = asyncio.Lock()  # the last one to ask writes last
         self._ends: Ends = read_ends(settings)
+        self._noted = False  # there is more to keep than courses
         self.follow()
 
     def follow(self) -> None:
@@ -75,7 +76,23 @@ class RolloutBoard:
                 self._courses[of] = candidate, self._course(candidate)
             else:
                 self._courses[of] = candidate, before[1]
+        self._trust({each for each in self._serving.models if each not in wanted})
         self._apply()
+
+    def _trust(self, names: Collection[str]) -> None:
+        """Note the versions that are served without a candidate: a rollout that is stated later begins with
+        the next version, and takes nothing from these."""
+        for name in names:
+            model = self._serving.models[name]
+            key, spec = version_name(name, model.spec.version), model.spec
+            if not spec.version or name != spec.model_name or not model.revision:
+                continue
+            end = self._ends.get(key, {})
+            promoted = CourseState.PROMOTED.value
+            if (end.get("state"), end.get("revision")) != (promoted, model.revision):
+                why = "it was served without a rollout"
+                self._ends[key] = {"of": name, "revision": model.revision, "state": promoted, "why": why}
+                self._noted = True
 
     def _course(self, candidate: ServedModel) -> Course:
         spec = candidate.rollout
@@ -99,7 +116,7 @@ class RolloutBoard:
 
     def look(self) -> bool:
         """Look at all rollouts that have not ended; return whether any has changed."""
-        now_us, changed = self._serving.now_us(), False
+        now_us, changed, self._noted = self._serving.now_us(), self._noted, False
         for of, (candidate, course) in self._courses.items():
             if course.state in ENDS or of not in self._serving.models:
                 continue

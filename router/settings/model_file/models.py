@@ -259,7 +259,8 @@ def _check_built(findings: Findings, model: ModelFile, files: ModelFolder) -> No
         paths.append((("validation", "file"), model.validation.file, files.own / model.validation.file))
     for loc, file, path in paths:
         if not os.path.exists(path):
-            findings.add(loc, f"{shown(file)} is missing; {_remedy(files.own, file, model.build)}")
+            build = None if files.version else model.build
+            findings.add(loc, f"{shown(file)} is missing; {_remedy(files.own, file, build)}")
             return
 
 

@@ -249,6 +249,19 @@ def test_a_candidate_with_another_name_stays_beside_the_model(tmp_path: Path) ->
     assert house.renewed == []
 
 
+def test_a_version_that_is_served_without_a_rollout_is_kept_as_promoted(tmp_path: Path) -> None:
+    house = Versions(tmp_path)
+    del house.models["m@2"]
+    house.models["m"] = replace(house.models["m"], revision="first")
+    house.board.follow()
+    assert house.board.look()
+    asyncio.run(house.board.keep())
+    kept = json.loads((tmp_path / ".penstock" / "penstock.rollouts.json").read_text())
+    assert (kept["m@1"]["state"], kept["m@1"]["revision"]) == ("promoted", "first")
+    house.board.follow()
+    assert not house.board.look(), "it is known"
+
+
 def test_of_versions_the_ends_of_earlier_rollouts_are_kept(tmp_path: Path) -> None:
     house = Versions(tmp_path)
     house.act("abort")
