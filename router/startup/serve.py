@@ -76,10 +76,11 @@ def serve_settings(filed: Settings, keys: Sequence[KeySpec] = (), reload: bool =
 
 def freeze() -> None:
     """Keep what start-up made out of all later collections, as it lives as long as the process. This walks
-    over nothing that was frozen before."""
+    over nothing that was frozen before. From then on there are collections."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GENERATIONS)
+    gc.enable()
 
 
 async def _serve(

@@ -30,6 +30,18 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """One for the tests after which it goes on; it ends in order, and nothing in it ended by itself."""
+    folder = tmp_path_factory.mktemp("kept")
+    (folder / "penstock.yaml").write_text(CONFIG)
+    started = GatewayProcess.start(folder / "penstock.yaml", folder / "log")
+    yield started
+    assert started.stop() == 0, started.output
+    assert "ended by itself" not in started.output
+    assert "Traceback" not in started.output
+
+
 @pytest.fixture
 def gateway(config: Path, tmp_path: Path) -> Iterator[GatewayProcess]:
     started = GatewayProcess.start(config, tmp_path / "log")
@@ -55,8 +67,8 @@ def infer(gateway: GatewayProcess) -> int:
         return int(client.infer("simple", inputs).as_numpy("OUTPUT0")[0, 0])
 
 
-def test_a_path_that_is_no_text_ends_nothing(gateway: GatewayProcess) -> None:
-    with send(gateway, b"") as connection:
+def test_a_path_that_is_no_text_ends_nothing(kept: GatewayProcess) -> None:
+    with send(kept, b"") as connection:
         for stream in (1, 3, 5):
             connection.sendall(h2wire.call(stream, b"/\xff", end=True))
             received = b""
@@ -65,11 +77,8 @@ def test_a_path_that_is_no_text_ends_nothing(gateway: GatewayProcess) -> None:
                 assert piece, "the connection was closed"
                 received += piece
             assert h2wire.status(received, stream) == grpc.StatusCode.UNIMPLEMENTED.value[0]
-            assert infer(gateway) == 42
-    assert 'penstock_edge_restarts_total{edge="grpc"} 0\n' in gateway.read_metrics()
-    assert gateway.stop() == 0
-    assert "ended by itself" not in gateway.output
-    assert "Traceback" not in gateway.output
+            assert infer(kept) == 42
+    assert 'penstock_edge_restarts_total{edge="grpc"} 0\n' in kept.read_metrics()
 
 
 def test_an_edge_whose_port_is_taken_ends_the_gateway(config: Path, tmp_path: Path) -> None:
@@ -92,12 +101,12 @@ def test_calls_without_a_whole_message_do_not_delay_the_end(gateway: GatewayProc
     assert "Traceback" not in gateway.output
 
 
-def test_what_a_client_says_as_it_leaves_is_not_printed(gateway: GatewayProcess) -> None:
+def test_what_a_client_says_as_it_leaves_is_not_printed(kept: GatewayProcess) -> None:
     text = b"\n2026-11-22 20:00:00,000 ERROR forged"
     ping = h2wire.frame(h2wire.PING, 0, 0, b"answered")
-    with send(gateway, h2wire.goaway(text) + ping) as connection:
+    with send(kept, h2wire.goaway(text) + ping) as connection:
         received = b""
         while b"answered" not in received:  # what came before it has been read
             received += connection.recv(65536)
-    assert infer(gateway) == 42
-    assert "forged" not in gateway.output
+    assert infer(kept) == 42
+    assert "forged" not in kept.output

@@ -20,6 +20,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 from tritonclient.utils import InferenceServerException
 
+from loadtests.harness.gateway import free_ports
 from serving.values.specs import Limits
 from tests.acceptance.gateway import PATIENT_MS, PORTS, ROOT, SAMPLE, TALK_S, GatewayProcess, await_true
 from tests.acceptance.holding import LIMITS, held, identity_to_hold
@@ -39,12 +40,16 @@ cache: false
 GRACE_S = Limits().drain_grace_s
 
 
+def written(folder: Path) -> Path:
+    path = folder / "penstock.yaml"
+    path.write_text(CONFIG)
+    identity_to_hold(folder / "identity")
+    return path
+
+
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
-    path = tmp_path / "penstock.yaml"
-    path.write_text(CONFIG)
-    identity_to_hold(tmp_path / "identity")
-    return path
+    return written(tmp_path)
 
 
 @pytest.fixture
@@ -53,6 +58,20 @@ def gateway(config: Path, tmp_path: Path) -> Iterator[GatewayProcess]:
     yield started
     started.kill()
     started.process.wait()
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the gateway that is `kept`."""
+    return tmp_path_factory.mktemp("kept")
+
+
+@pytest.fixture(scope="module")
+def kept(home: Path) -> Iterator[GatewayProcess]:
+    """One gateway for the tests that leave it as it was."""
+    started = GatewayProcess.start(written(home), home / "log")
+    yield started
+    assert started.stop() == 0, started.output
 
 
 def identity(delay_ms: int) -> bytes:
@@ -234,23 +253,23 @@ def test_check_says_what_would_be_served(config: Path) -> None:
     assert "simple" in ended.stdout
 
 
-def test_status_shows_models_and_slices_and_says_when_there_is_no_gateway(gateway: GatewayProcess) -> None:
-    gateway.post("/v2/models/simple/infer", simple())
-    ended = penstock("status", "--once", "--url", f"http://{gateway.rest}")
+def test_status_shows_models_and_slices_and_says_when_there_is_no_gateway(kept: GatewayProcess) -> None:
+    kept.post("/v2/models/simple/infer", simple())
+    ended = penstock("status", "--once", "--url", f"http://{kept.rest}")
     assert ended.returncode == 0
     assert "simple" in ended.stdout
     assert "ready" in ended.stdout
-    gateway.stop()
-    ended = penstock("status", "--once", "--url", f"http://{gateway.rest}")
+    (free,) = free_ports(1)
+    ended = penstock("status", "--once", "--url", f"http://127.0.0.1:{free}")
     assert ended.returncode == 1
     assert "penstock serve" in ended.stderr
 
 
-def test_a_client_deadline_fires_on_time_while_the_model_runs(gateway: GatewayProcess, config: Path) -> None:
-    with held(config.with_name("identity")), grpc_client.InferenceServerClient(gateway.grpc) as client:
+def test_a_client_deadline_fires_on_time_while_the_model_runs(kept: GatewayProcess, home: Path) -> None:
+    with held(home / "identity"), grpc_client.InferenceServerClient(kept.grpc) as client:
         start = time.monotonic()
         hasty = {"x-request-timeout-ms": "2000"}  # as long as a batch may take to begin
-        status, body = gateway.post("/v2/models/identity/infer", identity(0), hasty)
+        status, body = kept.post("/v2/models/identity/infer", identity(0), hasty)
         assert (status, json.loads(body)["reason"]) == (504, "deadline_running")
         assert 2 <= time.monotonic() - start < 10
         tensor = grpc_client.InferInput("INPUT0", [1, 1], "FP32")
@@ -261,27 +280,37 @@ def test_a_client_deadline_fires_on_time_while_the_model_runs(gateway: GatewayPr
             assert caught.value.status() == "StatusCode.DEADLINE_EXCEEDED"
 
 
-def test_metrics_count_what_happened(gateway: GatewayProcess) -> None:
+def samples(gateway: GatewayProcess) -> dict[str, float]:
+    """The metrics, by name and labels."""
+    lines = [line for line in gateway.read_metrics().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+def test_metrics_count_what_happened(kept: GatewayProcess) -> None:
+    before = samples(kept)
     for _ in range(3):
-        assert gateway.post("/v2/models/simple/infer", simple())[0] == 200
-    assert gateway.post("/v2/models/simple/infer", b"{}")[0] == 400
-    assert gateway.post("/v2/models/nobody/infer", b"{}")[0] == 404
-    text = gateway.read_metrics()
+        assert kept.post("/v2/models/simple/infer", simple())[0] == 200
+    assert kept.post("/v2/models/simple/infer", b"{}")[0] == 400
+    assert kept.post("/v2/models/nobody/infer", b"{}")[0] == 404
+    after = samples(kept)
     own = 'model="simple",tenant="default"'
-    assert f'penstock_requests_total{{{own},outcome="completed",reason="ok"}} 3' in text
-    assert f'penstock_requests_total{{{own},outcome="rejected",reason="bad_input"}} 1' in text
     nobody = 'model="unknown",tenant="default",outcome="rejected",reason="unknown_model"'
-    assert f"penstock_requests_total{{{nobody}}} 1" in text
-    assert f"penstock_request_duration_seconds_count{{{own}}} 3" in text
-    assert 'penstock_request_parse_seconds_count{model="simple"} 3' in text
-    assert 'nv_inference_request_success{model="simple",version="1"} 3' in text
-    assert 'penstock_batch_rows_sum{model="simple",variant="default"} 3' in text
+    for name, count in (
+        (f'penstock_requests_total{{{own},outcome="completed",reason="ok"}}', 3),
+        (f'penstock_requests_total{{{own},outcome="rejected",reason="bad_input"}}', 1),
+        (f"penstock_requests_total{{{nobody}}}", 1),
+        (f"penstock_request_duration_seconds_count{{{own}}}", 3),
+        ('penstock_request_parse_seconds_count{model="simple"}', 3),
+        ('nv_inference_request_success{model="simple",version="1"}', 3),
+        ('penstock_batch_rows_sum{model="simple",variant="default"}', 3),
+    ):
+        assert after[name] - before.get(name, 0) == count, name
 
 
 def test_the_phases_of_an_answer_fit_into_what_its_client_waited_and_add_up_in_the_statistics(
-    gateway: GatewayProcess,
+    kept: GatewayProcess,
 ) -> None:
-    host, port = gateway.rest.split(":")
+    host, port = kept.rest.split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=TALK_S)
     for _ in range(5):
         asked_s = time.perf_counter()
@@ -294,11 +323,11 @@ def test_the_phases_of_an_answer_fit_into_what_its_client_waited_and_add_up_in_t
         assert all(phases_ms[name] > 0 for name in ("request", "input", "infer", "output", "answer"))
         assert sum(phases_ms.values()) <= waited_ms
     connection.close()
-    (model,) = json.loads(gateway.get("/v2/models/simple/stats")[1])["model_stats"]
+    (model,) = json.loads(kept.get("/v2/models/simple/stats")[1])["model_stats"]
     spans_ns = {kind: each["ns"] for kind, each in model["inference_stats"].items()}
     parts = ("queue", "compute_input", "compute_infer", "compute_output")
     assert sum(spans_ns[part] for part in parts) == spans_ns["success"] > 0
-    text = gateway.read_metrics()
+    text = kept.read_metrics()
     for part in parts:
         name = f'nv_inference_{part}_duration_us{{model="simple",version="1"}}'
         assert f"{name} {spans_ns[part] // 1000}\n" in text

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,16 +19,27 @@ from tests.acceptance.gateway import PATIENT_MS, ROOT, START_S, TALK_S, GatewayP
 from tests.certificates import Authority
 
 TOKEN = "0123456789abcdef"  # noqa: S105
+SIMPLE = {"path": str(ROOT / "models" / "simple"), "slo_ms": PATIENT_MS}
+"""A model whose workers import no torch, which takes one of them two seconds."""
+ROWS = {
+    "inputs": [
+        {"name": name, "shape": [1, 16], "datatype": "INT32", "data": [*range(16)]}
+        for name in ("INPUT0", "INPUT1")
+    ]
+}
+DIGITS = {"path": str(ROOT / "models" / "digits"), "slo_ms": PATIENT_MS, "variants": ["linear"]}
 PIXELS = {"inputs": [{"name": "PIXELS", "shape": [1, 64], "datatype": "FP32", "data": [0.5] * 64}]}
 
 
 @contextmanager
-def deployed(folder: Path, tls: Authority | None = None, port: int = 0) -> Iterator[GatewayProcess]:
+def deployed(
+    folder: Path, tls: Authority | None = None, port: int = 0, model: Mapping[str, object] = SIMPLE
+) -> Iterator[GatewayProcess]:
     """A gateway whose model is on a slice here and on one of a node."""
     settings: dict[str, object] = {
         "nodes": {"port": port},
         "slices": [{"name": "near", "cores": 1}, {"name": "far", "node": "box", "cores": 1}],
-        "models": [{"path": str(ROOT / "models" / "digits"), "slo_ms": PATIENT_MS, "variants": ["linear"]}],
+        "models": [model],
     }
     if tls is not None:
         settings["server"] = {"tls": {"cert": str(tls.sign("server")), "key": str(tls.folder / "server.key")}}
@@ -74,7 +85,7 @@ def far_is(gateway: GatewayProcess, state: str) -> Any:
 
 
 def test_a_node_serves_is_killed_and_serves_again(tmp_path: Path) -> None:
-    with deployed(tmp_path) as gateway:
+    with deployed(tmp_path, model=DIGITS) as gateway:
         gateway.await_ready()  # the model is ready by its slice here
         assert "slice far waits for its node: node box has not joined" in gateway.output
         with joined(gateway, tmp_path) as node:
@@ -146,7 +157,7 @@ def test_notes_and_batches_are_encrypted_with_the_gateways_certificate(tmp_path:
         gateway._await(r"penstock is (ready)")
         with joined(gateway, tmp_path, "--ca", str(authority.ca)):
             gateway._await(r"(node box has joined)")
-            body = json.dumps(PIXELS)
+            body = json.dumps(ROWS)
             end, states = time.monotonic() + START_S, set[str]()
             url = f"https://{gateway.rest}"
             while time.monotonic() < end and states != {"ready"}:
@@ -154,8 +165,8 @@ def test_notes_and_batches_are_encrypted_with_the_gateways_certificate(tmp_path:
                 states = {each["state"] for each in told["models"][0]["replicas"]}
                 time.sleep(0.1)
             assert states == {"ready"}, gateway.output
-            answer = json.loads(asked(f"{url}/v2/models/digits/infer", "-d", body))
-            assert answer["outputs"][0]["shape"] == [1, 10]
+            answer = json.loads(asked(f"{url}/v2/models/simple/infer", "-d", body))
+            assert answer["outputs"][0]["data"] == [2 * number for number in range(16)]
         with joined(gateway, tmp_path):  # without TLS it is not let in
             log, end = tmp_path / "node.log", time.monotonic() + TALK_S
             while "is it TLS (--tls, --ca) that it expects?" not in log.read_text():

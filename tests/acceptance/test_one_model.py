@@ -7,10 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import joblib
 import numpy as np
 import pytest
-from sklearn.linear_model import LogisticRegression
 from tritonclient import http
 
 from tests.acceptance.gateway import START_S, GatewayProcess, await_true, serving_one
@@ -93,6 +91,9 @@ def test_an_onnx_file_is_served(tmp_path: Path) -> None:
 
 
 def test_a_fitted_estimator_is_served(tmp_path: Path) -> None:
+    import joblib  # here: sklearn takes a second, also in runs that only collect these tests
+    from sklearn.linear_model import LogisticRegression
+
     rows = np.vstack([X, -X])
     classifier = LogisticRegression().fit(rows, ["up", "up", "down", "down"])
     joblib.dump(classifier, tmp_path / "updown.joblib")

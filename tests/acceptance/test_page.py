@@ -20,7 +20,7 @@ from router.observing.page.feed import WATCHERS_MAX
 from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess, await_true
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.slow
 
@@ -156,23 +156,30 @@ def test_sentences_come_with_figures_where_they_are_asked_for(gateway: GatewayPr
     assert request["sentences"][0].startswith("asked-for: digits, 1 row")
 
 
-@pytest.fixture
-def page(gateway: GatewayProcess) -> Iterator["Page"]:
-    """A tab of a real browser; what its console says of errors fails the test."""
+@pytest.fixture(scope="module")
+def browser() -> Iterator["Browser"]:
+    """A real one."""
     if CHROMIUM is None:
         pytest.skip("no Chromium is here: apt-get install chromium")
     api = pytest.importorskip("playwright.sync_api")
     with api.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1280, "height": 900})
-        faults: list[str] = []
-        tab.on("pageerror", lambda error: faults.append(str(error)))
-        tab.on("console", lambda line: faults.append(line.text) if line.type == "error" else None)
-        tab.set_default_timeout(PATIENCE_S * 1000)
-        tab.goto(f"http://{gateway.rest}/")
-        tab.wait_for_selector("#state.good")
-        yield tab
-        browser.close()
+        running = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(gateway: GatewayProcess, browser: "Browser") -> Iterator["Page"]:
+    """A tab that shares nothing with others; what its console says of errors fails the test."""
+    tab = browser.new_page(viewport={"width": 1280, "height": 900})
+    faults: list[str] = []
+    tab.on("pageerror", lambda error: faults.append(str(error)))
+    tab.on("console", lambda line: faults.append(line.text) if line.type == "error" else None)
+    tab.set_default_timeout(PATIENCE_S * 1000)
+    tab.goto(f"http://{gateway.rest}/")
+    tab.wait_for_selector("#state.good")
+    yield tab
+    tab.close()
     assert [each for each in faults if "Failed to load resource" not in each] == []
 
 

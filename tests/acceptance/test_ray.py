@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.gateway import PATIENT_MS, ROOT, START_S, TALK_S, GatewayProcess
-from tests.acceptance.test_nodes import PIXELS, TOKEN
+from tests.acceptance.gateway import ROOT, START_S, TALK_S, GatewayProcess
+from tests.acceptance.test_nodes import ROWS, SIMPLE, TOKEN
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'penstock[ray]'")
 
@@ -60,7 +60,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     settings = {
         "nodes": {"port": 0},
         "slices": [{"name": name[-1], "node": name, "cores": 1} for name in NAMES],
-        "models": [{"path": str(ROOT / "models" / "digits"), "slo_ms": PATIENT_MS, "variants": ["linear"]}],
+        "models": [SIMPLE],
     }
     (folder / "penstock.yaml").write_text(json.dumps(settings))
     with pytest.MonkeyPatch.context() as patch:
@@ -92,7 +92,7 @@ def serving(*names: str) -> Callable[[dict[str, str]], bool]:
 
 
 def answered(gateway: GatewayProcess) -> int:
-    return gateway.post("/v2/models/digits/infer", json.dumps(PIXELS).encode())[0]
+    return gateway.post("/v2/models/simple/infer", json.dumps(ROWS).encode())[0]
 
 
 def agent_of(name: str) -> int:

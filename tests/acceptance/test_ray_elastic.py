@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess
+from tests.acceptance.gateway import ROOT, TALK_S, GatewayProcess
 from tests.acceptance.ray_elastic import await_nodes, elastic_cluster
-from tests.acceptance.test_nodes import TOKEN
+from tests.acceptance.test_nodes import SIMPLE, TOKEN
 from tests.acceptance.test_ray import answered, told_when
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'penstock[ray]'")
@@ -26,11 +26,10 @@ pytestmark = pytest.mark.timeout(300)
 
 
 def write(folder: Path, least: int) -> Path:
-    model = {"path": str(ROOT / "models" / "digits"), "slo_ms": PATIENT_MS, "variants": ["linear"]}
     settings = {
         "nodes": {"port": 0},
         "slices": [{"name": "far", "node": "box", "node_count": 2, "cores": 1}],
-        "models": [{**model, "replicas": {"min": least, "max": 2}}],
+        "models": [{**SIMPLE, "replicas": {"min": least, "max": 2}}],
     }
     (folder / "next.yaml").write_text(json.dumps(settings))
     return (folder / "next.yaml").rename(folder / "penstock.yaml")

@@ -13,7 +13,7 @@ from tests.acceptance.test_isolation import MODEL_YAML, ask, workers
 
 pytestmark = pytest.mark.slow
 
-LOAD_S = 4
+LOAD_S = 2
 MODEL_PY = f"""
 import time
 

@@ -13,15 +13,15 @@ import pytest
 
 from loadtests.harness.gateway import free_ports
 from serving.worker.process.tree import children
-from tests.acceptance.gateway import PATIENT_MS, ROOT, START_S, TALK_S
+from tests.acceptance.gateway import ROOT, START_S, TALK_S
+from tests.acceptance.test_nodes import SIMPLE
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
 
 def write(folder: Path, nodes: object, slices: object) -> Path:
-    model = {"path": str(ROOT / "models" / "digits"), "slo_ms": PATIENT_MS, "variants": ["linear"]}
     ports = dict.fromkeys(("rest_port", "grpc_port", "metrics_port"), 0)
-    settings = {"server": ports, "admin": {"port": 0}, "slices": slices, "models": [model]}
+    settings = {"server": ports, "admin": {"port": 0}, "slices": slices, "models": [SIMPLE]}
     file = folder / "penstock.yaml"
     file.write_text(json.dumps(settings | ({"nodes": nodes} if nodes is not None else {})))
     return file

@@ -1,6 +1,8 @@
 """What the command line refuses before anything starts."""
 
+import gc
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -30,6 +32,11 @@ def test_help_is_short_too_and_shows_no_value_where_none_is_taken(verb: str) -> 
 def test_the_version_is_said() -> None:
     said = CliRunner().invoke(app, ["--version"])
     assert (said.exit_code, said.output) == (0, f"penstock {version('penstock')}\n")
+
+
+def test_a_start_that_is_refused_leaves_the_collector_on(tmp_path: Path) -> None:
+    assert CliRunner().invoke(app, ["serve", "--config", str(tmp_path / "absent.yaml")]).exit_code == 1
+    assert gc.isenabled()
 
 
 @pytest.mark.parametrize("option", ["--rest-port", "--grpc-port", "--metrics-port", "--admin-port"])

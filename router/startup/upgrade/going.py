@@ -14,16 +14,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from router.startup.deployment import GatewayServer
 from router.startup.upgrade.channel import CONNECTIONS, DESCRIPTORS_MAX, FREE, HELD, LISTENER, Channel
 from router.startup.upgrade.place import Place
 from serving.runtime.job import LEAST_URGENT
 from serving.runtime.workers.link import LET_GO
 from serving.values.specs import Limits
+
+if TYPE_CHECKING:  # the command that asks for an upgrade needs none of it
+    from router.startup.deployment import GatewayServer
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +50,7 @@ class Going:
     """What `penstock upgrade` asks of a gateway."""
 
     def __init__(
-        self, deployment: GatewayServer, limits: Limits, stop: asyncio.Event, prints_to: tuple[int, int]
+        self, deployment: "GatewayServer", limits: Limits, stop: asyncio.Event, prints_to: tuple[int, int]
     ) -> None:
         """`stop`: to be set once the next gateway is ready. `prints_to`: descriptors for what that prints."""
         self._prints_to = prints_to
@@ -239,7 +241,7 @@ class Going:
         self.begun.set()
 
 
-async def let_go(deployment: GatewayServer, slices: Collection[str]) -> None:
+async def let_go(deployment: "GatewayServer", slices: Collection[str]) -> None:
     """Leave the workers of these slices to the next gateway. After the first call no worker starts here."""
     deployment.fleet.control.stop()
     for name in slices:

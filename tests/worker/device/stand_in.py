@@ -4,8 +4,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
-
 from serving.worker.device.ports import Lane, Tensor
 from serving.worker.frames.arrays import Array
 
@@ -37,6 +35,9 @@ class StandIn:
     """
 
     def __init__(self) -> None:
+        import torch  # here: it takes a second, also in runs that only collect these tests
+
+        self._torch = torch
         self.done: list[tuple[Lane, str]] = []
         self.marks: list[Mark] = []
         self.settled = 0
@@ -73,10 +74,10 @@ class StandIn:
 
     def to_device(self, array: Array) -> Tensor:
         self._add(self._lane, "copy", lambda: None)
-        return torch.from_numpy(array.copy())  # what the host does with its memory is its own business
+        return self._torch.from_numpy(array.copy())  # what the host does with its memory is its own business
 
     def to_host(self, tensor: Tensor) -> Tensor:
-        host = torch.full_like(tensor, 77)  # seen by whoever reads it too early
+        host = self._torch.full_like(tensor, 77)  # seen by whoever reads it too early
         self._add(self._lane, "copy", lambda: host.copy_(tensor))
         return host
 
