@@ -4,11 +4,12 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,9 @@ def redis() -> Iterator[RedisServer]:
         yield started
 
 
-def written(folder: Path, redis: RedisServer, name: str, tls: Authority | None) -> Path:
+def written(
+    folder: Path, redis: RedisServer, name: str, tls: Authority | None, more: Mapping[str, object]
+) -> Path:
     """The settings of a cell, with all models in them."""
     cells: dict[str, object] = {"name": name, "redis": redis.url, "port": 0}
     settings: dict[str, object] = {
@@ -46,6 +49,7 @@ def written(folder: Path, redis: RedisServer, name: str, tls: Authority | None) 
         "slices": [{"name": "s", "threads": 1}],
         "models": [{"path": f"{ROOT}/models/{each}", "slo_ms": PATIENT_MS} for each in MODELS],
         "profiles": {"folder": str(folder / "profiles")},
+        **more,
     }
     if tls is not None:
         settings["server"] = {"tls": {"cert": str(tls.sign("server")), "key": str(tls.folder / "server.key")}}
@@ -58,11 +62,15 @@ def written(folder: Path, redis: RedisServer, name: str, tls: Authority | None) 
 
 @contextmanager
 def two_cells(
-    folder: Path, redis: RedisServer, tls: Authority | None = None
+    folder: Path,
+    redis: RedisServer,
+    tls: Authority | None = None,
+    more: Mapping[str, Mapping[str, object]] = MappingProxyType({}),
 ) -> Iterator[list[GatewayProcess]]:
     """Gateways a and b, started at once: so the first map deals the models to both. A cell that comes later
-    is given models at the next round for evenness, half a minute after the map."""
-    homes = [written(folder, redis, name, tls) for name in ("a", "b")]
+    is given models at the next round for evenness, half a minute after the map. `more`: of their settings, by
+    name."""
+    homes = [written(folder, redis, name, tls, more.get(name, {})) for name in ("a", "b")]
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(2) as pool:
         patch.setenv("PENSTOCK_CELL_TOKEN", TOKEN)
         gateways = [*pool.map(lambda home: GatewayProcess(home / "penstock.yaml", home / "log"), homes)]

@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from loadtests.stand.redis_server import redis_server
 from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess, await_true
-from tests.acceptance.test_cells import SIMPLE, cell, models_of
+from tests.acceptance.test_cells import SIMPLE, models_of, two_cells
 from tests.router.observing.tracing.test_spans import collector, spans_in
 
 pytestmark = [pytest.mark.live, pytest.mark.slow]
@@ -100,12 +100,10 @@ def test_a_request_keeps_its_name_and_its_trace_in_the_cell_that_computes_it(tmp
     with ExitStack() as stack:
         redis = stack.enter_context(redis_server())
         url, bodies = stack.enter_context(collector())
-
-        def started_cell(name: str) -> GatewayProcess:
-            tracing = {"otlp": url.removesuffix("/v1/traces"), "sample": 0, "service": name}
-            return stack.enter_context(cell(tmp_path, redis, name, tracing=tracing))
-
-        cells = {name: started_cell(name) for name in ("a", "b")}
+        otlp = url.removesuffix("/v1/traces")
+        more = {name: {"tracing": {"otlp": otlp, "sample": 0, "service": name}} for name in ("a", "b")}
+        a, b = stack.enter_context(two_cells(tmp_path, redis, more=more))
+        cells = {"a": a, "b": b}
         await_true(lambda: all(home_of(each) for each in cells.values()), *cells.values())
         home = home_of(cells["a"])
         (asked,) = cells.keys() - {home}
