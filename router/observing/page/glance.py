@@ -13,8 +13,8 @@ from router.observing.status.document import ModelStatus, Status
 MODEL: Final = "model/"
 """The start of the name of a model's part."""
 WHOLE: Final = (
-    "slices", "gpus", "nodes", "cells", "move", "edges", "rates", "tls", "proposal", "rollouts", "shifts",
-    "tenants"
+    "slices", "gpus", "layouts", "nodes", "cells", "move", "edges", "rates", "tls", "proposal", "rollouts",
+    "shifts", "tenants",
 )  # fmt: skip
 """Parts that are parts of the status as they are."""
 

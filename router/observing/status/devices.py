@@ -1,14 +1,17 @@
 """The GPUs of a status as a table."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from router.observing.status.document import GpuStatus
+
+if TYPE_CHECKING:  # a reader of JSON needs no geometry
+    from router.observing.status.layouts import LayoutStatus
 
 _GIB: Final = 1 << 30
 _COLOURS: Final = {"ok": "green", "throttled": "yellow", "lost": "red"}
@@ -32,6 +35,19 @@ def gpus_table(gpus: Sequence[GpuStatus]) -> Table:
             f"[{_COLOURS[gpu['state']]}]{escape(told)}[/]",
         )
     return table
+
+
+def layout_lines(layouts: Sequence["LayoutStatus"]) -> Iterator[str]:
+    """Yield how each GPU is divided: its parts from the first on, with their slices, and what is free."""
+    for each in layouts:
+        unit = " %" if each["how"] == "mps" else ""
+        parts = [
+            f"{part['share'].partition(':')[2]}{unit} ({', '.join(part['slices'])})" for part in each["parts"]
+        ]
+        free = each["width"] - sum(part["size"] for part in each["parts"])
+        of = "%" if each["how"] == "mps" else f"of {each['width']:.0f} memory slices"
+        left = f"{free:.0f} {of} free"
+        yield f" {each['device']}: {' | '.join(parts)}{f' | {left}' if free > 0 else ''}"
 
 
 def _shares(gpu: GpuStatus) -> str:

@@ -14,6 +14,7 @@ from serving.policy.device_health import GpuReading
 from serving.ports import Serving
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
+    from router.observing.status.layouts import LayoutStatus
     from router.observing.telemetry import Counters, TenantCounters
 
 
@@ -167,6 +168,7 @@ class Status(TypedDict):
     rates: NotRequired[list[RateStatus]]  # of tenants with limits
     tls: NotRequired[TlsStatus]  # where ports are encrypted
     gpus: NotRequired[list[GpuStatus]]  # where slices use any
+    layouts: NotRequired[list["LayoutStatus"]]  # of GPUs with MIG or MPS shares, rehearsed ones too
     nodes: NotRequired[list[NodeBody]]  # where any may join
     cells: NotRequired[CellsBody]  # where this gateway is one of several
     rollouts: NotRequired[list[RolloutStatus]]  # where a model has a candidate
