@@ -197,6 +197,24 @@ def test_every_screen_shows_what_it_is_for(gateway: GatewayProcess, page: "Page"
                                arg=expected[screen])  # fmt: skip
 
 
+CONTRAST = 4.5
+"""Of text to its ground, at least (WCAG 2.2, level AA)."""
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("dark", 400)])
+def test_every_screen_is_legible_and_nothing_overlaps(
+    gateway: GatewayProcess, browser: "Browser", scheme: Any, width: int
+) -> None:
+    look = (Path(__file__).parent / "look.js").read_text()
+    tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    for screen in SCREENS:
+        tab.goto(f"http://{gateway.rest}/#/{screen}")
+        tab.wait_for_selector("#state.good")
+        tab.wait_for_timeout(300)
+        assert tab.evaluate(look, CONTRAST) == [], screen
+    tab.close()
+
+
 def test_the_keyboard_reaches_every_screen_and_narrow_screens_need_no_sideways_scroll(page: "Page") -> None:
     page.keyboard.press("2")
     page.wait_for_selector("h2:has-text('Replicas, by slice')")
