@@ -173,8 +173,8 @@ async def test_one_model_or_all_are_told_over_rest(path: str) -> None:
     async with client_of(serving) as client:
         everything = (await client.get("/v2/models/stats")).json()["model_stats"]
         (simple,) = (await client.get(path)).json()["model_stats"]
-    assert [each["name"] for each in everything] == ["simple", "identity", "crash"]
-    assert simple == everything[0]
+    assert [each["name"] for each in everything] == ["crash", "identity", "simple"]
+    assert simple == everything[-1]
     assert (simple["name"], simple["version"], simple["inference_count"]) == ("simple", "1", 4)
 
 
@@ -195,8 +195,8 @@ async def test_grpc_tells_what_rest_tells() -> None:
         everything = await client.get_inference_statistics()
         with pytest.raises(InferenceServerException, match=r"NOT_FOUND.*'simpel' is not found"):
             await client.get_inference_statistics("simpel")
-    assert [each.name for each in everything.model_stats] == ["simple", "identity"]
-    assert told.model_stats[0] == everything.model_stats[0]
+    assert [each.name for each in everything.model_stats] == ["identity", "simple"]
+    assert told.model_stats[0] == everything.model_stats[-1]
     stated = MessageToDict(told.model_stats[0], preserving_proto_field_name=True)
     expected = telemetry.statistics("simple")
     assert stated["inference_stats"]["success"] == {"count": "1", "ns": "3500000"}  # uint64 as JSON has it

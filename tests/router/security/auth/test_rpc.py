@@ -129,7 +129,7 @@ async def test_a_key_sees_its_models_only(edge: Edge, callers: Callers) -> None:
         found = await stub.ModelStatistics(statistics, metadata=given)
         assert [each.name for each in found.model_stats] == ["simple"]
         every = await stub.ModelStatistics(statistics, metadata=metadata(callers, "boss"))
-        assert [each.name for each in every.model_stats] == ["simple", "identity"]
+        assert [each.name for each in every.model_stats] == ["identity", "simple"]
         for method, message in (
             (stub.ModelMetadata, service_pb2.ModelMetadataRequest(name="identity")),
             (stub.ModelReady, service_pb2.ModelReadyRequest(name="absent")),
