@@ -19,7 +19,7 @@ SOURCES := router serving loadtests tests models
 COMMA := ,
 ON_ALL_CORES := $(BIN)/pytest -q -n auto --dist worksteal
 # a file has its own ports and folders, and half of its time is waiting; long files are among the first
-FOUR_AT_A_TIME := $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+THREE_AT_A_TIME := $(BIN)/pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 # Every process that a test starts would compile what it imports again.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -40,16 +40,16 @@ test: $(STAMPS)/dev $(STAMPS)/minilm ## lint, types, import contracts, and every
 	$(call set_up,$(LINT))
 	@echo '==> tests that only compute, on all cores'
 	@$(ON_ALL_CORES) -m 'not live'
-	@echo '==> tests of processes that run, four files at a time'
-	@$(FOUR_AT_A_TIME) -m live
+	@echo '==> tests of processes that run, three files at a time'
+	@$(THREE_AT_A_TIME) -m live
 
 fast: $(STAMPS)/dev setup ## the tests that take no time; the rest is marked slow
 	@$(ON_ALL_CORES) -m 'not live and not slow'
-	@$(FOUR_AT_A_TIME) -m 'live and not slow' --ignore tests/acceptance
+	@$(THREE_AT_A_TIME) -m 'live and not slow' --ignore tests/acceptance
 
 night: $(STAMPS)/dev setup ## every test, with every case and random world, and with new examples
 	@PENSTOCK_SEEDS=10 $(ON_ALL_CORES) -m 'not live'
-	@PENSTOCK_SEEDS=10 $(FOUR_AT_A_TIME) -m live
+	@PENSTOCK_SEEDS=10 $(THREE_AT_A_TIME) -m live
 
 lint: $(STAMPS)/dev ## style, format, types, import contracts
 	@$(LINT)

@@ -13,6 +13,8 @@ import os
 import signal
 import socket
 from collections.abc import Coroutine, Mapping, Sequence
+from contextlib import suppress
+from types import FrameType
 from typing import Final
 
 import uvloop
@@ -71,6 +73,8 @@ def serve_settings(filed: Settings, keys: Sequence[KeySpec] = (), reload: bool =
                 return 1
     if going is not None:
         going.leave()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return code
 
 
@@ -95,8 +99,7 @@ async def _serve(
     freeze()  # while there is no client that would wait for it
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     going = Going(deployment, settings.limits, stop, output.places)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, _on_signal, number, going, output)
+    _hear_signals(going, output, loop)
     await deployment.prepare()
     follows = coming()
     if follows is not None:
@@ -130,7 +133,6 @@ async def _serve(
     outcome = going.outcome if going.ready else "penstock has ended"
     logger.info("%s%s", outcome, f"; {unanswered} requests were left unanswered" if unanswered else "")
     if going.ready:
-        going.pass_signals_on(loop)
         return 0, going
     return 1 if deployment.edges.why_dead or not deployment.rest_url else 0, None
 
@@ -204,6 +206,21 @@ async def _watch_edges(deployment: GatewayServer, stop: asyncio.Event) -> None:
     await deployment.edges.run()
     deployment.gateway.stop_ready()
     stop.set()
+
+
+def _hear_signals(going: Going, output: Output, loop: asyncio.AbstractEventLoop) -> None:
+    """Hear signals until this process ends or is the next gateway's waiter. The loop's own handlers would
+    lose one that comes in its last round, and `penstock upgrade` has said by then which process serves."""
+
+    def hear(number: int, _frame: FrameType | None) -> None:
+        if going.ready:
+            going.pass_on(number)
+        else:
+            with suppress(RuntimeError):  # the loop has ended, and so does this process
+                loop.call_soon_threadsafe(_on_signal, number, going, output)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, hear)
 
 
 def _on_signal(number: int, going: Going, output: Output) -> None:

@@ -9,7 +9,6 @@ again in the same process.
 import asyncio
 import logging
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -205,12 +204,6 @@ class Going:
         """Pass a signal on to the next gateway: it is what its sender means."""
         if self.process is not None and not self.fault:
             self.process.send_signal(number)
-
-    def pass_signals_on(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Pass on what comes from now on too, when the event loop hears no signals any more."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
-            signal.signal(number, lambda came, _frame: self.pass_on(came))
 
     def leave(self) -> None:
         """Leave this process's place to the next gateway, or become a new gateway in this very process if

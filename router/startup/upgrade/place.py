@@ -38,6 +38,8 @@ class Place:
         if systemd.is_there():
             systemd.tell(f"MAINPID={pid}")
         else:
+            if self._heard >= 0:  # at once: the next gateway may make way before this process is a waiter
+                waiter.keep_orphans()
             os.write(self._told, f"{pid}\n".encode())
 
     def leave(self, pid: int) -> None:

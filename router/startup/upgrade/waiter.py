@@ -2,7 +2,7 @@
 
 A container, a shell or a supervisor waits for the process that it has started. So this takes its place,
 passes signals on to the gateway that serves, and ends as that does. Later gateways become its children too
-(PR_SET_CHILD_SUBREAPER).
+(PR_SET_CHILD_SUBREAPER), as it has seen to before it was a waiter.
 """
 
 import ctypes
@@ -20,7 +20,7 @@ def main() -> int:
     """Wait for the gateway with this process id, and for those that come after it by the pipe's word."""
     gateway, pipe = map(int, sys.argv[1:3])
     os.set_blocking(pipe, False)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+    keep_orphans()  # a gateway of an earlier release has not
 
     def pass_on(number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGINT and _in_foreground():
@@ -46,6 +46,11 @@ def main() -> int:
         if pid == _newest():
             code = os.waitstatus_to_exitcode(status)
             return code if code >= 0 else 128 - code
+
+
+def keep_orphans() -> None:
+    """Make later gateways children of this process, also once it is a waiter."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _in_foreground() -> bool:
