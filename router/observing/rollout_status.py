@@ -68,6 +68,11 @@ class RolloutPrediction(TypedDict):
     said: list[str]
 
 
+def no_candidate(model: str) -> str:
+    """Return that nothing is to take the model's place."""
+    return f"{model} has no candidate, a model with `rollout: {{of: {model}}}` or a higher version of it"
+
+
 def rollout_sentence(now: RolloutStatus) -> str:
     """Return where a rollout is, and why."""
     gets = f"{now['candidate']} gets {now['share'] * 100:g} % of the requests for {now['model']}"

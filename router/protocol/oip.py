@@ -16,7 +16,7 @@ from router.tensors.parts.wording import quoted
 from router.tensors.request.parameters import LONGEST_US
 from serving.ports import Call, Serving
 from serving.values.specs import DEFAULT_TENANT, ModelSpec, ServedModel
-from serving.values.traces import trace_context
+from serving.values.traces import trace_context, trace_id_of
 from serving.values.versions import MARK, model_of, version_name
 from serving.values.vocabulary import UNKNOWN_MODEL
 
@@ -60,7 +60,6 @@ TIMEOUT_FIELD = "x-request-timeout-ms"
 REQUEST_FIELD = "x-request-id"
 TRACE_FIELD, STATE_FIELD = "traceparent", "tracestate"
 """https://www.w3.org/TR/trace-context/"""
-_TRACE_ID: Final = slice(3, 35)
 TENANT_FIELD = "x-tenant"
 TIER_FIELD = "x-tier"
 ACCURACY_FIELD = "x-accuracy-min"
@@ -196,6 +195,6 @@ def name_request(call: Call, stated: str, trace: str, state: str) -> None:
     the trace that TRACE_FIELD says it belongs to; that is kept, too, with STATE_FIELD."""
     if trace:
         call.trace, call.trace_state = trace_context(trace, state)
-        call.name = call.name or call.trace[_TRACE_ID]
+        call.name = call.name or trace_id_of(call.trace)
     if stated:
         call.name = stated[:NAME_CHARS_MAX]

@@ -4,11 +4,9 @@ load and unload them."""
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
-from router.settings.model_file.folders import MODEL_FILE
-from router.settings.values.document import read_document
+from router.settings.model_file.folders import MODEL_FILE, stated_in
 from router.settings.values.findings import Findings
 from router.settings.values.problems import SettingsError, SettingsProblem, fault, nearest_path
 from router.settings.values.schema import RepositorySection
@@ -58,30 +56,10 @@ def find_folders(folders: Sequence[Path]) -> Iterator[tuple[str, Path]]:
             continue
         for folder in (home / name for name in names):
             if os.path.isfile(folder / MODEL_FILE):
-                name = _stated_name(folder)
+                name = stated_in(folder).name or folder.name
                 if name not in seen:
                     seen.add(name)
                     yield name, folder
-
-
-def _stated_name(folder: Path) -> str:
-    file = folder / MODEL_FILE
-    try:
-        about = file.stat()
-    except OSError:  # it was there a moment ago
-        return folder.name
-    return _name_in(file, about.st_mtime_ns, about.st_size) or folder.name
-
-
-@lru_cache(maxsize=4096)
-def _name_in(file: Path, _mtime_ns: int, _size: int) -> str:
-    """Return the name that a model.yaml of that age and size states, "" where none can be read. Remembered:
-    to parse a file takes milliseconds."""
-    try:
-        name = read_document(file).at(("name",))
-    except SettingsError:
-        return ""
-    return name if isinstance(name, str) else ""
 
 
 def serve_alone(

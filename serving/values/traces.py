@@ -10,6 +10,7 @@ STATE_CHARS_MAX: Final = 512
 """Of a tracestate that goes on: so many should, as the standard says in section 3.3.1.5."""
 SAMPLED: Final = 1
 """The flag of a caller that samples."""
+_TRACE_ID: Final = slice(3, 35)
 _FLAGS_AT: Final = 53
 _PARENT: Final = re.compile(
     r"(?!ff)([0-9a-f]{2})(-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2})(-.*)?"
@@ -38,6 +39,11 @@ def trace_context(traceparent: str, tracestate: str) -> TraceContext:
     if found is None or (found[1] == "00" and found[3] is not None):
         return NO_TRACE
     return TraceContext(f"00{found[2]}", _state(tracestate.strip()))
+
+
+def trace_id_of(parent: str) -> str:
+    """Return the trace's id of a traceparent that `trace_context` has returned; "" for none."""
+    return parent[_TRACE_ID]
 
 
 def flags_of(parent: str) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.acceptance import test_rollouts as rollouts
 from tests.acceptance.gateway import TALK_S, GatewayProcess, await_true, serving
 from tests.acceptance.test_rollouts import penstock, state
 
@@ -36,17 +37,10 @@ class Model:
     def sample(self, rows, size):
         return {"x": np.zeros((rows, 1), np.float32)}
 """
-SETTINGS = """\
-slices: [{name: a}, {name: b}]
-models:
-  - {path: m-1, slices: [a], cache: false}
-  - path: m-2
-    slices: [b]
-    cache: false
-    rollout:
-      {of: m-1, steps: [50], hold_s: 1, sticky: none, SHADOW
-       margins: {attainment: 0.3, errors: 0.3, latency: false, accuracy: 0.2}}
-"""
+SETTINGS = rollouts.SETTINGS.replace("latency: false", "latency: false, accuracy: 0.2").replace(
+    "hold_s: 2, sticky: request,", "hold_s: 1, sticky: none, SHADOW"
+)
+"""With labels, and a place for copies."""
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from typing import Final
 
 from router.management.operations.repository.refusals import RepositoryError
 from router.management.rounds import rounds
-from router.observing.rollout_status import MeasureStatus, RolloutStatus
+from router.observing.rollout_status import MeasureStatus, RolloutStatus, no_candidate
 from router.observing.telemetry import Counters, Telemetry
 from router.settings.served.ends import Ends, ends_file, logger, read_ends
 from serving.policy.rollouts.course import ENDS, Course, CourseState, Totals
@@ -159,7 +159,7 @@ class RolloutBoard:
         next. Raises RolloutError."""
         found = self._courses.get(model)
         if found is None:
-            what = f"{model} has no candidate, a model with `rollout: {{of: {model}}}`"
+            what = no_candidate(model)
             known = f"{', '.join(self._courses)} has one" if self._courses else "nor has any other model"
             raise RolloutError(404, f"{what}; {known}")
         candidate, course = found

@@ -122,8 +122,9 @@ class Telemetry:
         if traced:
             self._exemplify(model, flow, latency_us, traced, now_us)
         model.answered(request.tier, reply, rows)
-        if request.model in self.answers:
-            self.answers[request.model].take(reply, now_us)
+        answers = self.answers.get(request.model)
+        if answers is not None:
+            answers.take(reply, now_us)
         if reply.cache:  # not computed for this request: a leader's is counted before the cache sees it
             kept = model.kept
             kept.requests += 1

@@ -13,7 +13,7 @@ from serving.ports import Call, Reply
 from serving.runtime.calls.pending_calls import describe
 from serving.runtime.clocks.clock import now_us
 from serving.scheduler.waiting.requests import Request
-from serving.values.traces import PARENT_CHARS, SAMPLED, flags_of
+from serving.values.traces import PARENT_CHARS, SAMPLED, flags_of, trace_id_of
 from serving.values.versions import ONLY, model_of
 from serving.values.vocabulary import COMPLETED
 
@@ -21,7 +21,7 @@ MISSED_PER_S: Final = 10
 """Late, refused and failed requests that are traced beside the sample, a second."""
 LEFT_OUT: Final = "-"
 """In place of a traceparent: chance has decided against the request, before its end."""
-_TRACE_ID, _SPAN_ID = slice(3, 35), slice(36, 52)
+_SPAN_ID = slice(36, 52)
 
 
 class Tracing:
@@ -76,7 +76,7 @@ class Tracing:
         """Trace a call that another cell had, and that has a span's traceparent by `span`."""
         latency_us = now_us() - call.arrived_us
         entry = Entry(describe(call, 0), reply, latency_us, latency_us <= call.due_us)
-        trace, span = call.trace[_TRACE_ID], call.trace[_SPAN_ID]
+        trace, span = trace_id_of(call.trace), call.trace[_SPAN_ID]
         self._writer.put(Traced(entry, parent, trace, self._epoch_us, "", span, cell or "none"))
 
     def ended(self, entry: Entry, parent: str, below: str = "") -> str:
@@ -88,7 +88,7 @@ class Tracing:
             return ""
         trace = span = ""
         if sampled and len(below) == PARENT_CHARS:
-            trace, span = below[_TRACE_ID], below[_SPAN_ID]
+            trace, span = trace_id_of(below), below[_SPAN_ID]
         elif sampled:
             trace = self._trace_of(parent)
         version = self.version_of(entry.model)
@@ -102,7 +102,7 @@ class Tracing:
 
     def _trace_of(self, parent: str) -> str:
         """Return the id of its client's trace, or a new one."""
-        return parent[_TRACE_ID] if parent else f"{self._random.getrandbits(128) or 1:032x}"
+        return trace_id_of(parent) if parent else f"{self._random.getrandbits(128) or 1:032x}"
 
     def _is_sampled(self, entry: Entry, parent: str, below: str) -> bool:
         """Return whether a collector gets it: it is chosen, now or before, or it missed its promise."""

@@ -8,8 +8,9 @@ model.yaml for all. A version with other properties has a model.yaml of its own 
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from router.settings.values.document import read_document
 from router.settings.values.problems import SettingsError
@@ -75,23 +76,41 @@ def versions_in(home: Path) -> tuple[int, ...]:
             there = sorted(int(each.name) for each in entries if is_version(each.name) and each.is_dir())
     except (OSError, ValueError):  # no such folder, or no name of one
         return ()
-    if not there or not os.path.isfile(home / MODEL_FILE) or _names_one(home / MODEL_FILE, there):
+    if not there or not os.path.isfile(home / MODEL_FILE):
         return ()
-    return tuple(there)
+    named = stated_in(home).folders
+    return () if any(str(number) in named for number in there) else tuple(there)
 
 
-def _names_one(file: Path, there: list[int]) -> bool:
+class Stated(NamedTuple):
+    """What finding and choosing a model's files needs of its model.yaml. `name`: "" for none; `policy`: its
+    `version_policy` as it stands there; `folders`: the first parts of the paths that it names."""
+
+    name: str = ""
+    policy: object = None
+    folders: frozenset[str] = frozenset()
+
+
+def stated_in(home: Path) -> Stated:
+    """Return what the model.yaml in a folder states; nothing where it cannot be read: load_model says why."""
+    file = home / MODEL_FILE
     try:
-        stated: Any = read_document(file).value
+        about = file.stat()
+    except OSError:  # it was there a moment ago
+        return Stated()
+    return _stated(file, about.st_mtime_ns, about.st_size)
+
+
+@lru_cache(maxsize=4096)
+def _stated(file: Path, _mtime_ns: int, _size: int) -> Stated:
+    """Return it for a file of that age and size. Remembered: to parse a file takes milliseconds."""
+    try:
+        document = read_document(file)
     except SettingsError:
-        return False  # whoever reads the model says why
-    if not isinstance(stated, dict):
-        return False
-    variants = stated.get("variants")
-    named = (
-        [each.get("artifact") for each in variants if isinstance(each, dict)]
-        if isinstance(variants, list)
-        else []
-    )
-    first = {Path(each).parts[:1] for each in (*named, stated.get("code")) if isinstance(each, str)}
-    return any((str(number),) in first for number in there)
+        return Stated()
+    name, variants = document.at(("name",)), document.at(("variants",))
+    count = len(variants) if isinstance(variants, list) else 0
+    named = [document.at(("variants", place, "artifact")) for place in range(count)]
+    paths = [each for each in (*named, document.at(("code",))) if isinstance(each, str)]
+    folders = frozenset(part for each in paths for part in Path(each).parts[:1])
+    return Stated(name if isinstance(name, str) else "", document.at(("version_policy",)), folders)

@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from router.settings.model_file.folders import MODEL_FILE, locate, versions_in
+from router.settings.model_file.folders import MODEL_FILE, locate, stated_in, versions_in
 from router.settings.model_file.models import load_model
 from router.settings.served.ends import Ends
-from router.settings.values.document import read_document
 from router.settings.values.findings import Findings
 from router.settings.values.problems import Loc, SettingsError, SettingsProblem
 from router.settings.values.schema import ServedSection
@@ -69,10 +68,10 @@ def choose_versions(
 
 def stated_policy(home: Path) -> VersionPolicy:
     """Return the policy of the model.yaml in `home`; the default where it states none, or is faulty."""
+    stated = stated_in(home).policy
     try:
-        stated = read_document(home / MODEL_FILE).at(("version_policy",))
         return read_policy(stated) if stated is not None else VersionPolicy()
-    except (SettingsError, ValueError):  # pydantic's errors are ValueErrors
+    except ValueError:  # load_model says why
         return VersionPolicy()
 
 
@@ -86,12 +85,13 @@ def settle(versions: ServedVersions, name: str, ends: Ends, revision: Callable[[
     if not top:
         return versions
     if _state(ends, name, top) == PROMOTED and ends[version_name(name, top)]["revision"] == revision(top):
-        return ServedVersions(versions.home, top, tuple(each for each in versions.others if each != top))
+        others = tuple(each for each in versions.others if each != top)
+        return replace(versions, present=top, others=others, candidate=0)
     promoted = [each for each in versions.earlier if _state(ends, name, each) == PROMOTED]
     never_tried = [each for each in versions.earlier if not _state(ends, name, each)]
     present = max(promoted or never_tried or versions.earlier)
     others = tuple(each for each in versions.others if each != present)
-    return ServedVersions(versions.home, present, others, top, versions.earlier)
+    return replace(versions, present=present, others=others)
 
 
 def _state(ends: Ends, name: str, version: int) -> str:

@@ -30,11 +30,6 @@ class VersionPolicy:
             return tuple(there[-self.latest :])
         return tuple(each for each in there if not self.specific or each in self.specific)
 
-    def __str__(self) -> str:
-        if self.latest is not None:
-            return f"the latest {self.latest}" if self.latest > 1 else "the latest"
-        return f"{', '.join(map(str, self.specific))}" if self.specific else ALL
-
 
 def read_policy(value: object) -> VersionPolicy:
     """Return the policy that a settings file states; a validator of pydantic. Raises ValueError."""

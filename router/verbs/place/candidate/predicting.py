@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Final
 
-from router.observing.rollout_status import RolloutPrediction, StepPrediction
+from router.observing.rollout_status import RolloutPrediction, StepPrediction, no_candidate
 from router.settings import Settings
 from router.settings.profiles import known_profiles
 from router.settings.values.problems import one_of
@@ -56,7 +56,7 @@ def candidate_of(settings: Settings, model: str) -> tuple[ServedModel, RolloutSp
     none."""
     found = {each.rollout.of: (each, each.rollout) for each in settings.models if each.rollout is not None}
     if model not in found:
-        what = f"{model} has no candidate, a model with `rollout: {{of: {model}}}`"
+        what = no_candidate(model)
         raise SimulateRequestError(f"{what}; expected {one_of(found)}" if found else what)
     return found[model]
 
