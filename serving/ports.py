@@ -93,7 +93,8 @@ class Reply:
     least of its rows. `votes` says how many of how many took part ("2/3"). `query` names the answer for
     feedback on it, "" if the gateway takes none. `rehearsed`: at least a part of it was made up.
 
-    `version`: of the candidate that answered in the place of the model asked for; 0 if that one did.
+    `version`: what answered, if it is another version than the one of the call's model: a candidate, or one
+    that has got its name since; else 0.
 
     `limits`: what the tenant's rate limits leave, as header lines; "" where it has none.
     """

@@ -141,7 +141,7 @@ class Answers:
         if self.reply is None:
             self._request_id = request_id
 
-    def _take(self, outputs: Sequence[Tensor]) -> None:
+    def _take(self, outputs: Sequence[Tensor], version: int = 0) -> None:
         if self.reply is not None:
             return
         if self._unread_bytes > self._limit:
@@ -149,7 +149,7 @@ class Answers:
             self.fail(Reply(MEMORY_FULL, sentence))
             return
         try:
-            text = flat_answer(self._decoded, outputs)
+            text = flat_answer(self._decoded, outputs, version)
         except RequestError as error:
             self.fail(Reply(error.outcome, error.message))
             return
@@ -164,7 +164,7 @@ class Answers:
         if self.reply is not None:
             return
         if reply.outcome is COMPLETED and reply.outputs:
-            self._take(reply.outputs)
+            self._take(reply.outputs, reply.version)
         if self.reply is None:
             self.reply = reply
         self._changed.set()

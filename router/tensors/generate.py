@@ -75,11 +75,12 @@ def _input(spec: TensorSpec, value: object) -> dict[str, object]:
     return {"name": spec.name, "datatype": datatype, "shape": dims, "data": data}
 
 
-def flat_answer(decoded: Decoded, outputs: Sequence[Tensor]) -> bytes:
+def flat_answer(decoded: Decoded, outputs: Sequence[Tensor], version: int = 0) -> bytes:
     """Return an answer as a flat JSON object: a single element by itself, several as a list. RequestError
-    (BAD_INPUT) if it is too large for that, or no text."""
+    (BAD_INPUT) if it is too large for that, or no text. `version`: see `Reply.version`."""
     spec = decoded.call.model.spec
-    found: dict[str, object] = {"model_name": spec.model_name, "model_version": spec.model_version}
+    stated = str(version) if version else spec.model_version
+    found: dict[str, object] = {"model_name": spec.model_name, "model_version": stated}
     if decoded.id:
         found[_ID] = decoded.id
     size = sum(len(outputs[wanted.index].data) for wanted in decoded.wanted)

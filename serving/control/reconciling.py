@@ -83,6 +83,7 @@ class Reconciling:
         self._slices = observed.slices
         self._outstanding = Outstanding(observed.slices, self._is_given_up)
         self._changed = set[str]()
+        self._held = set[str]()  # slices with replicas that wait for `_awaits_others`
         self._crowded = set[str]()  # new shares of GPUs on which another share is just leaving
 
     def expect(self, first: DesiredState) -> None:
@@ -100,9 +101,12 @@ class Reconciling:
         outstanding.take(current)
         commands = self._serve(outstanding.models)
         full = outstanding.is_fresh() or bool(commands)
-        names = outstanding.all() if full else observed.touched.union(observed.limited, self._crowded)
+        names = (
+            outstanding.all() if full else observed.touched.union(observed.limited, self._crowded, self._held)
+        )
         observed.touched = {*names} if full else set()
         desired = outstanding.desired(names)
+        self._held.clear()
         steps = [self._bring(each, outstanding.models, now_us) for each in desired]
         steps += [self._route(each, outstanding.models, now_us) for each in desired]
         outstanding.look(names)
@@ -267,6 +271,9 @@ class Reconciling:
             if found is None or found.status is not ReplicaStatus.STANDING or not desired.routed:
                 continue
             if self._observed.models[desired.model] != model:
+                if self._awaits_others(model):
+                    self._held.add(each.spec.name)
+                    continue
                 commands.append(self._tell(model))
             found.status = ReplicaStatus.READY
             commands.append(route(record, found))
@@ -275,6 +282,25 @@ class Reconciling:
                 if same and other is not found and other.status is ReplicaStatus.READY:
                     commands.append(unload(record, other, now_us))
         return commands
+
+    def _awaits_others(self, model: ServedModel) -> bool:
+        """Return whether a model's name is to go to another version that is not loaded on all its slices yet.
+
+        The name changes hands on all slices at once, so that an answer is of the version that it states.
+        """
+        if self._observed.models[model.name].spec.version == model.spec.version:
+            return False
+        for each in self._outstanding.wanted.values():
+            record = self._slices.get(each.spec.name)
+            if each.spec.memory_bytes or record is None:
+                continue
+            there = record.by_key()
+            for one in each.replicas:
+                found = there.get((one.model, one.variant, model.revision))
+                coming = found is None or found.status not in (ReplicaStatus.STANDING, ReplicaStatus.READY)
+                if one.model == model.name and one.routed and coming and not self._is_given_up(record, found):
+                    return True
+        return False
 
     def _let_go(self, record: SliceRecord, now_us: int) -> list[Command]:
         """Unroute or unload the replicas of a slice that are not desired so."""

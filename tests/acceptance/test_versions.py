@@ -26,11 +26,14 @@ slo_ms: 500
 version_policy: {latest: 2}
 """
 CODE = """\
+import time
+
 import numpy as np
 
 
 class Model:
     def predict(self, inputs, parameters):
+        time.sleep(0.01)  # so that requests wait as the name goes to another version
         return {"y": inputs["x"] * NUMBER}
 
     def sample(self, rows, size):
@@ -38,7 +41,7 @@ class Model:
 """
 SETTINGS = """\
 admin: {on_inference_ports: true}
-slices: [{name: a, cores: 1}]
+slices: [{name: a, cores: 1}, {name: b, cores: 1}]
 models: [{path: scale, cache: false, ENTRY}]
 """
 ROLLOUT = """\

@@ -35,7 +35,7 @@ from serving.values.slice_specs import SliceSpec, place_of
 from serving.values.specs import Limits
 from serving.values.vocabulary import NEVER_US
 from tests.builders import KIND
-from tests.control.wanted_states import DEVICES, KNOWN, MODELS, SLICES, wanted_states
+from tests.control.wanted_states import DEVICES, KNOWN, MODELS, SLICES, VERSION, wanted_states
 from tests.seeds import drawn
 
 guilty = st.sampled_from(((), ("m",), ("m",), ("n",), ("m", "n")))
@@ -278,6 +278,9 @@ class AnyHistory(RuleBasedStateMachine):
         wanted = set.intersection(*({place[1] for place in _places(each, routed=True)} for each in states))
         gone = before - {place[1] for place in self.routed()}
         assert fault or not gone & wanted, f"{gone} had replicas, and has none"
+        for name in {model for _, model, _, _ in self.routed()}:
+            versions = {revision == VERSION for _, model, _, revision in self.routed() if model == name}
+            assert len(versions) == 1, f"two versions of {name} get its batches"
 
     def _carry_out(self, command: Command) -> None:
         match command:

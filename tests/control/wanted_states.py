@@ -15,6 +15,8 @@ from tests.builders import KIND, model_spec, served
 DEVICES = ("d", "cpu")
 SLICES = tuple(SliceSpec(f"{device}{number}", (), device=device) for device in DEVICES for number in (0, 1))
 OTHERS = tuple(replace(spec, part=Share("mps", 50.0)) for spec in SLICES[:2])  # of the same names
+VERSION = "of version 2"
+"""The revision of another version of a model, and of none else."""
 MODELS = tuple(served(model_spec(name, ("a", "b"), batch_max=1), ()) for name in ("m", "n"))
 KNOWN = {  # all but what `n b` takes
     (spec.name, model, variant): Profile(
@@ -49,6 +51,7 @@ served_models = st.lists(
         [
             *MODELS,
             *(replace(model, revision="new") for model in MODELS),
+            *(replace(model, revision=VERSION, spec=replace(model.spec, version=2)) for model in MODELS),
             *(replace(model, isolate="always") for model in MODELS),
         ]
     ),

@@ -53,19 +53,20 @@ class CachedModels:
         """Return the model's cache policy, or None if replicas of another build may answer. None too for a
         model that is served differently by now: the key of the request then differs from the key of the
         answer."""
-        kept = self._kept.get(model.name)
-        if kept is None or kept.model is not model or kept.looked != self._doubts.changes:
-            if self._models.get(model.name) is not model:
-                return None
-            kept = self._kept[model.name] = CachePolicy(model, self._doubts, kept)
+        kept, served = self._kept.get(model.name), self._models.get(model.name)
+        if served is None or (model is not served and model is not served.pinned):
+            return None
+        if kept is None or kept.model is not served or kept.looked != self._doubts.changes:
+            kept = self._kept[model.name] = CachePolicy(served, self._doubts, kept)
         return None if model.name in self._builds.mixed else kept
 
     def may_keep(self, call: Call, variant: str, before: float) -> bool:
         """Return whether an answer of this variant is one to the key of a call that asked before: its model
         has not been changed since. `before`: how accurate the answer is that was kept then; none takes its
         place that is less so."""
-        model = call.model
-        if variant not in variants_of(call) or self._models.get(model.name) is not model:
+        model, served = call.model, self._models.get(call.model.name)
+        same = served is not None and (model is served or model is served.pinned)
+        if not same or variant not in variants_of(call):
             return False
         return accuracy_of(call, variant) >= before
 

@@ -16,12 +16,13 @@ class Lanes:
     """Which requests of a model may share a batch: same wants, size bucket, parameters, shapes. `asking`: the
     variants that another server computes."""
 
-    __slots__ = ("_hint", "_places", "_plain", "_times", "asking", "coming", "edition", "model")
+    __slots__ = ("_hint", "_pinned", "_places", "_plain", "_times", "asking", "coming", "edition", "model")
 
     def __init__(self, model: ServedModel, before: "Lanes | None" = None, coming: bool = False) -> None:
         """Take the lanes of the model as it was served until now (`before`). `coming`: the model is new
         beside others that serve, and has had no replica yet."""
         self.model = model
+        self._pinned = model.pinned
         self.coming: bool = coming or (before is not None and before.coming)
         self.edition = 0  # of what goes in and comes out: rows of two never share a batch
         if before is not None:
@@ -40,20 +41,8 @@ class Lanes:
         )
 
     def takes(self, call: Call) -> bool:
-        """Return whether a call of the model as it was before may be asked of it as it is now, by what is
-        promised now and by the floor that it stated. Its objective is the present one from then on."""
-        model, before = self.model, call.objective
-        tier = before.tier if before.tier in model.by_tier else ""
-        objective = model.objective(tier, before.accuracy_min)
-        names = objective.variants
-        if call.variant:
-            accuracy = model.accuracy(call.variant)
-            floor = 0.0 if accuracy == call.model.accuracy(call.variant) else before.accuracy_min
-            names = ranked({call.variant: accuracy} if call.variant in model.variants else {}, floor)
-        if not names or _interface(call.model) != _interface(model):
-            return False
-        call.objective = objective
-        return True
+        """Return whether a call of the model as it was before may be asked of it as it is now: `suits`."""
+        return call.model is self._pinned or suits(call, self.model)
 
     def describe(self, call: Call, request_id: int, now_us: int, reserve_us: int) -> Request:
         """Return the call as the scheduler sees it: no tensor in it. It is planned to be ready `reserve_us`
@@ -121,6 +110,23 @@ class Lanes:
             self._places.clear()
         place = self._places[size] = hint.place(size)
         return place
+
+
+def suits(call: Call, model: ServedModel) -> bool:
+    """Return whether a call may be asked of another model, by what is promised there and by the floor that
+    it stated. Its objective is the other model's from then on."""
+    before = call.objective
+    tier = before.tier if before.tier in model.by_tier else ""
+    objective = model.objective(tier, before.accuracy_min)
+    names = objective.variants
+    if call.variant:
+        accuracy = model.accuracy(call.variant)
+        floor = 0.0 if accuracy == call.model.accuracy(call.variant) else before.accuracy_min
+        names = ranked({call.variant: accuracy} if call.variant in model.variants else {}, floor)
+    if not names or _interface(call.model) != _interface(model):
+        return False
+    call.objective = objective
+    return True
 
 
 def _interface(model: ServedModel) -> tuple[object, ...]:

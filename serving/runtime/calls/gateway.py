@@ -139,7 +139,7 @@ class Gateway:
         if lanes is None or (call.model is not lanes.model and not lanes.takes(call)):
             return self._turn_away(call, deliver, now)
         self._count += 1
-        request = self._describe(call, now)
+        request = lanes.describe(call, self._count, now, self._reserve_us)
         pending = self._pending[request.id] = Pending(call, request, deliver, now)
         pending.reserve_us = self._reserve_us
         if not again:
@@ -174,7 +174,8 @@ class Gateway:
         pending.call, pending.deliver, pending.reserve_us = successor, deliver, self._reserve_us
         pending.submitted_us = max(pending.submitted_us, successor.arrived_us)
         now = now_us()
-        self._scheduler.pass_on(pending.request, self._describe(successor, now), now)
+        described = self._lanes[successor.model.name].describe(successor, self._count, now, self._reserve_us)
+        self._scheduler.pass_on(pending.request, described, now)
         self._alarm.set(self._scheduler.wake_us, now)
         return pending.request.waiting > 0
 
@@ -320,11 +321,11 @@ class Gateway:
         self, runner: BatchRunner, model: str, variant: str, replica: int, latency: Latency
     ) -> None:
         """Note that a replica may be used (again), with its known latency."""
-        now = now_us()
+        now, served = now_us(), self._lanes[model].model
         self._runners[runner.slice] = runner
-        self.builds.live((runner.slice, model, variant), replica)
+        self.builds.live((runner.slice, model, variant), replica, served.spec.version)
         self._lanes[model].coming = False
-        up = Replica(replica, variant, latency, self._lanes[model].model)
+        up = Replica(replica, variant, latency, served)
         up.price = self.prices.get(runner.slice, 0.0)
         self._execute(self._scheduler.replica_up(runner.slice, model, up, now), now)
         if model in self._served and self.model_ready(model):
@@ -435,9 +436,6 @@ class Gateway:
             self._retiring.discard(name)
             self.on_retired(name)
 
-    def _describe(self, call: Call, now: int) -> Request:
-        return self._lanes[call.model.name].describe(call, self._count, now, self._reserve_us)
-
     def _wake(self, now: int) -> None:
         self._execute(self._scheduler.wake(now), now)
 
@@ -461,6 +459,8 @@ class Gateway:
     def _run(self, batch: RunBatch) -> None:
         self._batches[batch.id] = batch
         pending = [self._pending[piece.request.id] for piece in batch.pieces]
+        if version := self.builds.versions.get((batch.slice, batch.model, batch.variant), 0):
+            payloads.run_by(version, self._lanes[batch.model].model, batch.pieces, pending)
         inputs, parameters = gather(batch.pieces, pending), pending[0].call.parameters
         trace = self.outgoing.trace(self._lanes[batch.model], batch.variant, pending)
         self._runners[batch.slice].run(batch.id, batch.replica, batch.rows, inputs, parameters, trace)
@@ -493,7 +493,7 @@ class Gateway:
             reply.queue_us = waited_us - reply.batch_us
         elif answer.outcome.kind is Kind.SHED:
             reply.queue_us = answered_us - pending.submitted_us
-        reply.retry_us = answer.retry_us
+        reply.retry_us, reply.version = answer.retry_us, pending.other_version
         self._observer.request_done(request, reply, answered_us - request.arrived_us, within)
         if request.model in self._retiring:
             self._loop.call_soon(self._look_retired, request.model)

@@ -6,12 +6,13 @@ to the worker: a batch's input is the list of its requests' buffers.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from serving.ports import Call, Reply
 from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.waiting.requests import Piece, Request
-from serving.values.specs import ModelSpec, TensorSpec
+from serving.values.specs import ModelSpec, ServedModel, TensorSpec
 from serving.values.tensor import ABSENT, Buffer, Tensor
 from serving.values.vocabulary import COMPLETED, MODEL_ERROR
 from serving.worker.frames.batches import BatchInput, BatchOutput, BatchResult, RefusedRow
@@ -19,6 +20,9 @@ from serving.worker.replicas.padding import cut_sizes, pack_sizes
 from serving.worker.replicas.sequences import Row, pack_steps
 
 logger = logging.getLogger(__name__)
+
+SEVERAL: Final = -1
+"""In the place of a version: of several versions."""
 
 
 class Pending:
@@ -34,7 +38,7 @@ class Pending:
     __slots__ = (
         "accuracy", "answers", "back_us", "call", "compute_us", "deliver", "downgrade", "output_us",
         "outputs", "parts", "refusal", "refused_output", "rehearsed", "request", "reserve_us",
-        "submitted_us", "variant",
+        "submitted_us", "variant", "version",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +60,12 @@ class Pending:
         self.refused_output = self.refusal = ""
         self.rehearsed = False
         self.answers = 0
+        self.version = 0  # of what computes it, SEVERAL for more than one; 0 where there are none
+
+    @property
+    def other_version(self) -> int:
+        """What computed the call, if it is another version than the one of its model; else 0."""
+        return 0 if self.version == self.call.model.spec.version else self.version
 
     def answered(self, batch: RunBatch, piece: Piece, answer: BatchResult, now_us: int) -> RowAnswer:
         """Note an answer of a decoupled model to the call, or its end; return what is to be counted."""
@@ -125,6 +135,16 @@ class Pending:
                 reply = Reply(MODEL_ERROR, f"{name} has other outputs than when the request came")
             reply.outputs = outputs
         return reply
+
+
+def run_by(version: int, model: ServedModel, pieces: Sequence[Piece], pending: Sequence[Pending]) -> None:
+    """Note the version of the replica that a batch is sent to. A replica of the version before may be live
+    yet, and what waits goes to the one after it. `model`: as it is served now."""
+    for piece, owner in zip(pieces, pending, strict=True):
+        known, call = owner.version, owner.call
+        owner.version = version if not known or piece.rows == call.rows or known == version else SEVERAL
+        if model.spec.decoupled and model.spec.version == version and not call.model.stays:
+            call.model = model  # each of its answers says so
 
 
 def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInput]:
@@ -244,8 +264,8 @@ def give_rows(batch: RunBatch, result: BatchResult, open_calls: Mapping[int, Pen
 def give(pending: Pending, outputs: Sequence[Tensor]) -> None:
     """Give a call of a decoupled model one of its answers."""
     take = pending.call.on_answer
-    if take is None:
-        return
+    if take is None or (pending.other_version and pending.call.model.stays):
+        return  # it is asked again, as another version computes it
     try:
         take(outputs)
     except Exception:  # as in `serving.runtime.calls.pending_calls.hand_over`

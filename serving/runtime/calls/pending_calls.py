@@ -82,7 +82,7 @@ def joined(computed: Reply) -> Reply:
     reply = Reply(COMPLETED)
     reply.outputs, reply.variant, reply.cache = computed.outputs, computed.variant, "join"
     reply.accuracy, reply.downgrade = computed.accuracy, computed.downgrade
-    reply.rehearsed = computed.rehearsed
+    reply.rehearsed, reply.version = computed.rehearsed, computed.version
     return reply
 
 

@@ -12,6 +12,7 @@ from secrets import token_hex
 from typing import Final, Protocol, assert_never
 
 from serving.ports import Call, Reply, Serving
+from serving.runtime.calls.exact_versions import ExactVersions
 from serving.runtime.calls.pending_calls import Deliver, hand_over
 from serving.runtime.clocks.alarm import Alarm
 from serving.selection.commands import AskMember, CancelMember, Command, DeliverReply, WakeAt
@@ -54,6 +55,7 @@ class SelectingServing:
         self.models: Mapping[str, ServedModel] = behind.models
         self.tenants: Mapping[str, TenantSpec] = behind.tenants
         self._behind = behind
+        self._exact = ExactVersions(behind)
         self._tell = selected
         self._edges: dict[int, tuple[Call, Deliver]] = {}
         self._asked: dict[tuple[int, int], int] = {}  # ids of requests, by call and member
@@ -97,7 +99,7 @@ class SelectingServing:
     def submit(self, call: Call, deliver: Deliver) -> int:
         """See `serving.ports.Serving.submit`."""
         if call.model.selection is None or call.variant:
-            return self._behind.submit(call, deliver)
+            return self._exact.submit(call, deliver)
         self._count += 1
         call_id = self._count
         self._edges[call_id] = call, deliver
@@ -131,7 +133,7 @@ class SelectingServing:
             match command:
                 case AskMember(call_id, member, own):
                     told = partial(self._member_answered, call_id, member)
-                    request_id = self._behind.submit(own, told)
+                    request_id = self._exact.submit(own, told)
                     if request_id:  # else it was answered within
                         self._asked[call_id, member] = request_id
                 case CancelMember(call_id, member):

@@ -75,13 +75,18 @@ class Answering(CellConnection):
         if call.model.spec.decoupled:
             call.on_answer = partial(self._give, number)
         self.under_way[number] = 0
-        request_id = self._serving.submit(call, partial(self._answer, number, now))
+        request_id = self._serving.submit(call, partial(self._computed, number, now, call.model.spec.version))
         if number in self.under_way:
             self.under_way[number] = request_id
 
     def _give(self, number: int, outputs: Sequence[Tensor]) -> None:
         if number in self.under_way:
             self.write(pack_part(number, outputs))
+
+    def _computed(self, number: int, began_us: int, version: int, reply: Reply) -> None:
+        """Answer; the caller may know another version under the model's name."""
+        reply.version = reply.version or version
+        self._answer(number, began_us, reply)
 
     def _answer(self, number: int, began_us: int, reply: Reply) -> None:
         self.under_way.pop(number, None)

@@ -146,3 +146,12 @@ async def test_what_differs_each_time_is_kept_no_more_and_asked_no_more(here: Ca
     here.gateway.serve(mended := replace(rebuilt(KEPT, "new"), revision="new"))
     here.route(replica=2)
     assert [await here.ask(mended), await here.ask(mended)] == ["miss", "hit"]
+
+
+async def test_requests_that_name_the_version_share_what_is_kept() -> None:
+    model = replace(KEPT, spec=replace(KEPT.spec, version=2))
+    here = Cached(model)
+    here.route()
+    assert [await here.ask(each) for each in (model.pinned, model, model.pinned)] == ["miss", "hit", "hit"]
+    here.gateway.serve(replace(model, revision="3", spec=replace(model.spec, version=3)))
+    assert await here.ask(model.pinned) == "", "it may not be what has the name now"
