@@ -10,6 +10,7 @@ from router.observing.rates_status import RateStatus
 from router.observing.rollout_status import RolloutStatus
 from router.observing.scaled_status import ScaledStatus
 from router.observing.sequence_status import SequenceStatus
+from router.observing.status.instances import MigStatus
 from serving.policy.device_health import GpuReading
 from serving.ports import Serving
 
@@ -120,7 +121,8 @@ class TlsStatus(TypedDict):
 
 class GpuStatus(TypedDict):
     """A GPU that slices use. `slices`: the share of each. `state`: "ok", "throttled" or "lost"; `reason`: why
-    its clocks are lowered or it is lost. What its driver does not tell is None."""
+    its clocks are lowered or it is lost. What its driver does not tell is None. A rehearsed GPU has the name
+    of its kind, and as `uuid` the name of its device."""
 
     uuid: str
     name: str
@@ -132,6 +134,8 @@ class GpuStatus(TypedDict):
     power_w: float | None
     state: str
     reason: str
+    mig: NotRequired[MigStatus]  # where it has MIG instances for slices
+    rehearsed: NotRequired[bool]  # there, and true, where nothing of it is real
 
 
 class NodeBody(TypedDict):
