@@ -1,7 +1,8 @@
 // Who runs where: slices with their replicas, GPUs, nodes, cells.
 
-import { h, meter, put, Table } from "./dom.js";
-import { bytes, duration, number, percent } from "./figures.js";
+import { gauge, h, put, Table } from "./dom.js";
+import { duration, number, percent } from "./figures.js";
+import { gpuPart } from "./gpus.js";
 import { read } from "./live.js";
 
 const plain = (state) => ["ready", "ok", "joined", "standing by"].includes(state);
@@ -14,7 +15,7 @@ export class Devices {
     this.slices = new Table("Slices", [
       { title: "slice", cell: (row) => row.name, by: (row) => row.name },
       { title: "state", left: true, cell: (row) => h("span", { class: plain(row.state) ? "" : "bad" }, [row.state, row.rehearsed ? ", rehearsed" : "", row.notice ? `, ${row.notice}` : ""].join("")), by: (row) => row.state },
-      { title: "busy", cell: (row) => row.share === null ? "–" : [meter(row.share, row.share > 0.9 ? "doubtful" : "known"), percent(row.share, 0)], by: (row) => -(row.share ?? -1) },
+      { title: "busy", cell: (row) => row.share === null ? "–" : gauge(row.share, row.share > 0.9 ? "doubtful" : "known", percent(row.share, 0)), by: (row) => -(row.share ?? -1) },
       { title: "pid", cell: (row) => row.pid || "–", by: (row) => row.pid || 0, spare: true },
       { title: "restarts", cell: (row) => row.restarts, by: (row) => -row.restarts },
     ], (row) => row.name);
@@ -46,8 +47,15 @@ export class Devices {
     if (!at) return;
     const rows = (this.live.parts.slices || []).map((each) => ({ ...each, share: this.share(each, at) }));
     this.slices.set(rows);
-    put(this.gpus, gpuPart(this.live.parts.gpus || [], rows));
+    put(this.gpus, gpuPart(this.live.parts.gpus || [], new Map(rows.map((each) => [each.name, each])), this.bySlice(), plain));
     put(this.nodes, nodePart(this.live.parts.nodes || []), cellPart(this.live.parts.cells));
+  }
+
+  /* The names of the models on each slice. */
+  bySlice() {
+    const found = new Map();
+    for (const model of this.live.models) for (const name of model.slices) found.set(name, [...(found.get(name) || []), model.name]);
+    return found;
   }
 
   /* The share of the last ten seconds in which a slice computed. */
@@ -72,16 +80,6 @@ function byModel(replicas) {
 function word(replica) {
   const state = plain(replica.state) ? "" : ` (${replica.state}${replica.reason ? `: ${replica.reason}` : ""})`;
   return replica.variant + state + (replica.profile === "fresh" ? "" : ` (${replica.profile} ×${replica.profile_ratio.toFixed(2)})`);
-}
-
-function gpuPart(gpus, slices) {
-  if (!gpus.length) return null;
-  const busy = new Map(slices.map((each) => [each.name, each.share]));
-  return [h("h2", {}, "GPUs"), h("div", { class: "boxes" }, gpus.map((gpu) => h("div", { class: `box ${gpu.state === "ok" ? "" : "bad"}` },
-    h("b", {}, gpu.name), h("span", {}, gpu.uuid), h("span", { class: gpu.state === "ok" ? "" : "bad" }, gpu.reason ? `${gpu.state}: ${gpu.reason}` : gpu.state),
-    h("span", {}, `memory ${bytes(gpu.memory_used_bytes)} of ${bytes(gpu.memory_bytes)} `, gpu.memory_bytes ? meter((gpu.memory_used_bytes || 0) / gpu.memory_bytes, "known") : null),
-    h("span", {}, `busy ${gpu.used_percent ?? "–"} %, ${gpu.temperature_c ?? "–"} °C, ${number(gpu.power_w)} W`),
-    Object.entries(gpu.slices).map(([name, share]) => h("span", {}, `${name}: ${share}, busy ${percent(busy.get(name), 0)}`)))))];
 }
 
 function nodePart(nodes) {
