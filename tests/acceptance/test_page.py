@@ -206,6 +206,13 @@ def test_the_keyboard_reaches_every_screen_and_narrow_screens_need_no_sideways_s
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
 
 
+def test_a_link_keeps_the_keyboards_focus_while_figures_change(page: "Page") -> None:
+    page.focus("td a[href='#/model/digits']")
+    page.evaluate("window.held = document.activeElement")
+    page.wait_for_function("() => !window.held.isConnected")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#/model/digits"
+
+
 def test_what_a_client_calls_itself_is_text_on_the_page(gateway: GatewayProcess, page: "Page") -> None:
     name = "<img src=x onerror=document.title='owned'>"
     assert ask(gateway, **{"x-request-id": name, "x-request-timeout-ms": "0.01"}) in TOO_LATE

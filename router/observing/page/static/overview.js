@@ -36,7 +36,7 @@ export class Overview {
     this.title = "Overview";
     this.tiles = { kept: tile("in time, last 10 s"), goodput: tile("answers in time, a second"), rate: tile("requests a second"), open: tile("open requests"), models: tile("models ready"), slices: tile("slices ready") };
     this.chart = new Lines("Requests a second, and those answered in time, over the last minutes", [["asked", "--faint"], ["in time", "--accent"]], "/s");
-    this.notices = h("div", { "aria-live": "polite" });
+    this.notices = h("div", { class: "some", "aria-live": "polite", tabindex: "0", role: "region", "aria-label": "Look at this first" });
     this.timeline = h("div", { class: "timeline", "aria-hidden": "true" });
     this.events = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Events", style: "max-height:22em;padding:.3em .6em" });
     this.filter = h("input", { type: "search", "aria-label": "Show only models whose name has", placeholder: "filter models", oninput: () => this.update() });
