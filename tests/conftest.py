@@ -30,8 +30,9 @@ several times as long."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`tests/goldens` has texts that commands print."""
+    """`tests/goldens` has texts that commands print, and `looks` pictures of the page."""
     parser.addoption("--update-goldens", action="store_true", help="write tests/goldens/*.txt again")
+    parser.addoption("--update-looks", action="store_true", help="write the page's looks/references again")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -7,7 +7,8 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from router.observing.status import GpuStatus, gpu_status
+from router.management.rehearsed import rehearsed_gpus
+from router.observing.status import GpuStatus, gpu_status, mig_status
 from serving.policy.device_health import GpuReading, obstacle
 from serving.profile.device import device_kind
 from serving.runtime.fleet import Fleet
@@ -58,13 +59,23 @@ class DeviceBoard:
         return [reading for reading in self._watch.readings if reading.uuid in mine]
 
     def describe(self) -> list[GpuStatus]:
-        """Return what the status says of them."""
-        there: dict[str, dict[str, str]] = {}
+        """Return what the status says of them, and of the rehearsed ones."""
+        there: dict[str, dict[str, SliceSpec]] = {}
         for name, place in self._shares.placed.items():
             record = self._fleet.control.slices.get(name)
             if record is not None:
-                there.setdefault(place.uuid, {})[name] = str(record.spec.share)
-        return [gpu_status(each, there.get(each.uuid, {}), self.cordoned) for each in self.used()]
+                there.setdefault(place.uuid, {})[name] = record.spec
+        layouts, found = self._shares.layouts, []
+        for gpu in self.used():
+            specs = there.get(gpu.uuid, {})
+            shares = {name: str(spec.share) for name, spec in specs.items()}
+            found.append(gpu_status(gpu, shares, self.cordoned))
+            if (layout := layouts.get(gpu.uuid)) is not None:
+                held = {name: used_bytes([gpu], self._fleet.pid(name) or 0) for name in specs}
+                known = {name: count for name, count in held.items() if count}
+                instances = {name: spec.instance or name for name, spec in specs.items()}
+                found[-1]["mig"] = mig_status(layout, instances, known)
+        return found + rehearsed_gpus(self._fleet.control.slices.values())
 
     async def back(self, name: str) -> list[str]:
         """Use a GPU again, as its operator says that it was reset. Return the slices that use it again.

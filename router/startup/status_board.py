@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from router.management.cells import CellBoard
-from router.management.devices import DeviceBoard, kind_named
+from router.management.devices import DeviceBoard
 from router.management.nodes import NodeBoard
 from router.management.operations.notices import slices_of
 from router.management.operations.operations import Operations
@@ -16,7 +16,6 @@ from router.observing.rollout_status import RolloutStatus
 from router.observing.scaled_status import scaled_status
 from router.observing.sequence_status import sequence_status
 from router.observing.status import ModelStatus, MoveStatus, ProposalStatus, SliceStatus, Status, describe
-from router.observing.status.layouts import layouts_of
 from router.observing.telemetry import Counters, Telemetry
 from router.security.auth.following import KeyWatch
 from router.startup.edges import Edges
@@ -167,10 +166,6 @@ class StatusBoard:
         ]
         if gpus := parts.devices.describe():
             status["gpus"] = gpus
-        specs = [record.spec for record in parts.fleet.control.slices.values()]
-        on_gpus = ((each, kind_named(each)) for each in specs if each.device != "cpu")
-        if layouts := layouts_of(on_gpus):
-            status["layouts"] = layouts
         if parts.tls is not None:
             status["tls"] = parts.tls.describe()
         if nodes := parts.nodes.describe():

@@ -18,6 +18,7 @@ import pytest
 
 from router.observing.page.feed import WATCHERS_MAX
 from tests.acceptance.gateway import PATIENT_MS, ROOT, GatewayProcess, await_true
+from tests.router.observing.page.looks.measures import MEASURE, faults
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -197,21 +198,16 @@ def test_every_screen_shows_what_it_is_for(gateway: GatewayProcess, page: "Page"
                                arg=expected[screen])  # fmt: skip
 
 
-CONTRAST = 4.5
-"""Of text to its ground, at least (WCAG 2.2, level AA)."""
-
-
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("dark", 400)])
 def test_every_screen_is_legible_and_nothing_overlaps(
     gateway: GatewayProcess, browser: "Browser", scheme: Any, width: int
 ) -> None:
-    look = (Path(__file__).parent / "look.js").read_text()
     tab = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     for screen in SCREENS:
         tab.goto(f"http://{gateway.rest}/#/{screen}")
         tab.wait_for_selector("#state.good")
         tab.wait_for_timeout(300)
-        assert tab.evaluate(look, CONTRAST) == [], screen
+        assert faults(tab.evaluate(MEASURE)) == [], screen
     tab.close()
 
 
@@ -229,6 +225,13 @@ def test_the_keyboard_reaches_every_screen_and_narrow_screens_need_no_sideways_s
         page.keyboard.press(digit)
         page.wait_for_timeout(200)
         assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+
+
+def test_a_link_keeps_the_keyboards_focus_while_figures_change(page: "Page") -> None:
+    page.focus("td a[href='#/model/digits']")
+    page.evaluate("window.held = document.activeElement")
+    page.wait_for_function("() => !window.held.isConnected")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#/model/digits"
 
 
 def test_what_a_client_calls_itself_is_text_on_the_page(gateway: GatewayProcess, page: "Page") -> None:

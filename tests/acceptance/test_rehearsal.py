@@ -69,6 +69,11 @@ def test_answers_say_over_rest_and_grpc_that_they_are_rehearsed(gateway: Gateway
 def test_start_status_and_metrics_say_what_is_rehearsed(gateway: GatewayProcess) -> None:
     assert "REHEARSAL: 14 of 14 slices, on 2 devices, load no model" in gateway.output
     assert all(each["rehearsed"] for each in slices(gateway))
+    gpus = json.loads(gateway.get("/v2/status")[1])["gpus"]
+    assert [(each["uuid"], each["rehearsed"]) for each in gpus] == [("h-1", True), ("h-2", True)]
+    for gpu in gpus:
+        assert [each["start"] for each in gpu["mig"]["instances"]] == [*range(7)]
+        assert gpu["mig"]["room"] == {}
     assert 'penstock_slice_rehearsed{slice="g-1"} 1' in gateway.read_metrics()
 
 

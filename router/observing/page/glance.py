@@ -1,7 +1,7 @@
 """A status as the page takes it: named parts, so that only those that changed are sent again."""
 
 from collections.abc import Mapping, Sequence
-from typing import Final, TypedDict
+from typing import Final, NotRequired, TypedDict
 
 import orjson
 
@@ -13,8 +13,8 @@ from router.observing.status.document import ModelStatus, Status
 MODEL: Final = "model/"
 """The start of the name of a model's part."""
 WHOLE: Final = (
-    "slices", "gpus", "layouts", "nodes", "cells", "move", "edges", "rates", "tls", "proposal", "rollouts",
-    "shifts", "tenants",
+    "slices", "gpus", "nodes", "cells", "move", "edges", "rates", "tls", "proposal", "rollouts", "shifts",
+    "tenants"
 )  # fmt: skip
 """Parts that are parts of the status as they are."""
 
@@ -48,6 +48,7 @@ class ModelGlance(TypedDict):
     answers: dict[str, int]
     latency_counts: list[int]
     scaling: str
+    version: NotRequired[int]  # of a model with versions
 
 
 def parts_of(status: Status, unix_s: float, missed: Mapping[str, Mapping[str, int]]) -> Parts:
@@ -80,7 +81,7 @@ def model_glance(model: ModelStatus) -> ModelGlance:
         for variant, count in by_variant.items():
             answers[variant] = answers.get(variant, 0) + count
     scaling = model.get("scaling")
-    return {
+    glance: ModelGlance = {
         "name": model["name"],
         "ready": model["ready"],
         "slo_us": model["slo_us"],
@@ -103,6 +104,9 @@ def model_glance(model: ModelStatus) -> ModelGlance:
         "latency_counts": counters["latency_counts"],
         "scaling": scaling["why"] if scaling is not None else "",
     }
+    if "version" in model:
+        glance["version"] = model["version"]
+    return glance
 
 
 def message(number: int, parts: Parts, gone: Sequence[str], events: Sequence[Event], whole: bool) -> bytes:

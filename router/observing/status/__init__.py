@@ -14,11 +14,13 @@ from router.observing.status.document import (
     describe,
     gpu_status,
 )
+from router.observing.status.instances import MigStatus, mig_status
 from router.observing.status.table import by_variant, percentile_us, render
 
 __all__ = [
     "EdgeStatus",
     "GpuStatus",
+    "MigStatus",
     "ModelStatus",
     "MoveStatus",
     "NodeBody",
@@ -31,6 +33,7 @@ __all__ = [
     "fetch",
     "gpu_status",
     "list_events",
+    "mig_status",
     "percentile_us",
     "render",
     "watch",

@@ -1,17 +1,15 @@
 """The GPUs of a status as a table."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Sequence
+from typing import Final
 
 from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from router.observing.status.document import GpuStatus
-
-if TYPE_CHECKING:  # a reader of JSON needs no geometry
-    from router.observing.status.layouts import LayoutStatus
+from router.observing.status.instances import MigStatus
 
 _GIB: Final = 1 << 30
 _COLOURS: Final = {"ok": "green", "throttled": "yellow", "lost": "red"}
@@ -24,7 +22,8 @@ def gpus_table(gpus: Sequence[GpuStatus]) -> Table:
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("state")
     for gpu in gpus:
-        told = ", ".join(filter(None, (gpu["state"], gpu["reason"])))
+        rehearsed = "rehearsed" if gpu.get("rehearsed") else ""
+        told = ", ".join(filter(None, (gpu["state"], rehearsed, gpu["reason"])))
         table.add_row(
             escape(f"{gpu['name']} {gpu['uuid'][:12]}"),
             escape(_shares(gpu)),
@@ -37,23 +36,31 @@ def gpus_table(gpus: Sequence[GpuStatus]) -> Table:
     return table
 
 
-def layout_lines(layouts: Sequence["LayoutStatus"]) -> Iterator[str]:
-    """Yield how each GPU is divided: its parts from the first on, with their slices, and what is free."""
-    for each in layouts:
-        unit = " %" if each["how"] == "mps" else ""
-        parts = [
-            f"{part['share'].partition(':')[2]}{unit} ({', '.join(part['slices'])})" for part in each["parts"]
-        ]
-        free = each["width"] - sum(part["size"] for part in each["parts"])
-        of = "%" if each["how"] == "mps" else f"of {each['width']:.0f} memory slices"
-        left = f"{free:.0f} {of} free"
-        yield f" {each['device']}: {' | '.join(parts)}{f' | {left}' if free > 0 else ''}"
-
-
 def _shares(gpu: GpuStatus) -> str:
     """Return how the GPU is divided: "3x mps:30", say."""
+    if "mig" in gpu:
+        return _instances(gpu["mig"])
     counts = Counter(gpu["slices"].values())
-    return ", ".join(f"{count}x {share}" if count > 1 else share for share, count in counts.items()) or "-"
+    return ", ".join(_times(count, share) for share, count in counts.items()) or "-"
+
+
+def _instances(mig: MigStatus) -> str:
+    """Return the instances with their places, and what could be created: "2x mig:2g.35gb at 0 2, room for
+    3g.71gb", say."""
+    starts: dict[tuple[str, bool], list[int]] = {}
+    for each in mig["instances"]:
+        starts.setdefault((each["profile"], bool(each["slices"])), []).append(each["start"])
+    told = [
+        f"{_times(len(places), f'mig:{profile}')} at {' '.join(map(str, places))}{'' if used else ', unused'}"
+        for (profile, used), places in starts.items()
+    ]
+    if largest := next(iter(mig["room"]), ""):
+        told.append(f"room for {largest}")
+    return ", ".join(told)
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count}x {what}" if count > 1 else what
 
 
 def _gib(value: int | None) -> str:

@@ -10,11 +10,11 @@ from router.observing.rates_status import RateStatus
 from router.observing.rollout_status import RolloutStatus
 from router.observing.scaled_status import ScaledStatus
 from router.observing.sequence_status import SequenceStatus
+from router.observing.status.instances import MigStatus
 from serving.policy.device_health import GpuReading
 from serving.ports import Serving
 
 if TYPE_CHECKING:  # a reader of JSON needs no prometheus_client
-    from router.observing.status.layouts import LayoutStatus
     from router.observing.telemetry import Counters, TenantCounters
 
 
@@ -121,7 +121,8 @@ class TlsStatus(TypedDict):
 
 class GpuStatus(TypedDict):
     """A GPU that slices use. `slices`: the share of each. `state`: "ok", "throttled" or "lost"; `reason`: why
-    its clocks are lowered or it is lost. What its driver does not tell is None."""
+    its clocks are lowered or it is lost. What its driver does not tell is None. A rehearsed GPU has the name
+    of its kind, and as `uuid` the name of its device."""
 
     uuid: str
     name: str
@@ -133,6 +134,8 @@ class GpuStatus(TypedDict):
     power_w: float | None
     state: str
     reason: str
+    mig: NotRequired[MigStatus]  # where it has MIG instances for slices
+    rehearsed: NotRequired[bool]  # there, and true, where nothing of it is real
 
 
 class NodeBody(TypedDict):
@@ -168,7 +171,6 @@ class Status(TypedDict):
     rates: NotRequired[list[RateStatus]]  # of tenants with limits
     tls: NotRequired[TlsStatus]  # where ports are encrypted
     gpus: NotRequired[list[GpuStatus]]  # where slices use any
-    layouts: NotRequired[list["LayoutStatus"]]  # of GPUs with MIG or MPS shares, rehearsed ones too
     nodes: NotRequired[list[NodeBody]]  # where any may join
     cells: NotRequired[CellsBody]  # where this gateway is one of several
     rollouts: NotRequired[list[RolloutStatus]]  # where a model has a candidate

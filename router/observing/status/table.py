@@ -22,7 +22,7 @@ from router.observing.rollout_status import rollout_sentence
 from router.observing.scaled_status import scaled_lines
 from router.observing.sequence_status import sequence_lines
 from router.observing.status.attention import promise_notices, shift_sentences
-from router.observing.status.devices import gpus_table, layout_lines
+from router.observing.status.devices import gpus_table
 from router.observing.status.document import (
     EdgeStatus,
     ModelStatus,
@@ -113,12 +113,11 @@ def render(previous: Status | None, current: Status, elapsed_s: float, width: in
     ):
         lines += map(_one_line, told)
     gpus = [gpus_table(current["gpus"])] if "gpus" in current else []
-    layouts = map(_one_line, layout_lines(current.get("layouts", ())))
     nodes = [nodes_table(current["nodes"])] if "nodes" in current else []
     if "cells" in current:
         nodes.append(cells_table(current["cells"]))
         moves += map(_one_line, filter(None, (fault_line(current["cells"]),)))
-    return Group(head, *moves, models, *lines, _slices_table(current["slices"]), *nodes, *gpus, *layouts)
+    return Group(head, *moves, models, *lines, _slices_table(current["slices"]), *nodes, *gpus)
 
 
 def _models_table(

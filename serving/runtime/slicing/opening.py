@@ -16,6 +16,7 @@ from serving.runtime.slicing.choice import VisibleDevice, device_actuator, devic
 from serving.runtime.slicing.contract import Actuator, Setting, SlicingError
 from serving.runtime.slicing.cores import core_set
 from serving.runtime.slicing.inventory import Inventory, take_inventory
+from serving.runtime.slicing.mig.layout import MigLayout
 from serving.runtime.slicing.mig.mig import MigInstances
 from serving.runtime.slicing.mps.clients import Ended, check_clients, daemon_of, end_client
 from serving.runtime.slicing.mps.mps import MpsPercentages
@@ -134,6 +135,12 @@ class DeviceShares:
     def placed(self) -> Mapping[str, Placed]:
         """Where the slices with an open share compute."""
         return dict(self._placed)
+
+    @property
+    def layouts(self) -> Mapping[str, MigLayout]:
+        """The MIG layout of each GPU that gives instances to slices, by its UUID, as it was last listed."""
+        there = self._opened.copy().values()
+        return {each.uuid: each.actuator.layout for each in there if isinstance(each.actuator, MigInstances)}
 
     def is_shared(self, name: str) -> bool:
         """See `Shares`: its work passes through an MPS daemon."""

@@ -23,13 +23,16 @@ from router.observing.status import (
     Status,
     describe,
     gpu_status,
+    mig_status,
     percentile_us,
     render,
     watch,
 )
 from router.observing.telemetry import Telemetry
 from serving.policy.device_health import GpuReading
+from serving.policy.placement.terms.geometry import H200_141
 from serving.ports import Serving
+from serving.runtime.slicing.mig.layout import layout_on_paper
 from serving.values.vocabulary import (
     ALL_OUTCOMES,
     BAD_INPUT,
@@ -404,12 +407,20 @@ def test_gpus_have_a_row_each_and_none_where_slices_use_none() -> None:
             gpu_status(silent, {}, {"GPU-2": "GPU 1: XID 79"}),
         ],
     }  # fmt: skip
-    console = Console(width=140)
+    console = Console(width=180)
     with console.capture() as captured:
         console.print(render(None, there, 1.0))
     lines = [" ".join(line.split()) for line in captured.get().splitlines()]
     assert "NVIDIA H200 GPU-74d43ed3 2x mps:30, mps:20 1.5/141.0 37 88 690 throttled, heat" in lines
     assert "NVIDIA H200 GPU-2 - -/- - - - lost, GPU 1: XID 79" in lines
+    layout = layout_on_paper(H200_141, {"a": "2g.35gb", "b": "2g.35gb", "c": "1g.18gb"})
+    assert layout is not None
+    there["gpus"][0] |= {"rehearsed": True, "mig": mig_status(layout, {"a": "a", "b": "b"}, {})}
+    with console.capture() as captured:
+        console.print(render(None, there, 1.0))
+    shown = " ".join(captured.get().split())
+    assert "2x mig:2g.35gb at 0 2, mig:1g.18gb at 6, unused, room for 2g.35gb" in shown
+    assert "throttled, rehearsed, heat" in shown
     del there["gpus"]
     with console.capture() as captured:
         console.print(render(None, there, 1.0))

@@ -1,7 +1,9 @@
 // Charts: lines over time by uPlot, and bars.
 
 import { h, put } from "./dom.js";
-import { number } from "./figures.js";
+import { clock, number } from "./figures.js";
+
+const STEPS_S = [1, 2, 5, 10, 15, 30, 60, 120, 300]; // between two marks of the time
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
@@ -25,10 +27,10 @@ export class Lines {
   make(columns) {
     const axis = { stroke: color("--faint"), grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") } };
     this.plot = new uPlot({
-      width: this.box.clientWidth || 500, height: 190, legend: { live: true }, cursor: { drag: { setScale: false } },
+      width: this.box.clientWidth || 500, height: 190, padding: [12, 30, 0, 0], legend: { live: true }, cursor: { drag: { setScale: false } },
       scales: { y: { range: (plot, low, high) => [0, Math.max(high || 0, this.level || 0, 1e-3) * 1.08] } },
-      axes: [axis, { ...axis, size: 56, values: (plot, ticks) => ticks.map((tick) => number(tick)) }],
-      series: [{}, ...this.lines.map(([title, name]) => ({ label: title, stroke: color(name), width: 1.6, value: (plot, value) => value === null ? "–" : `${number(value)} ${this.unit}` }))],
+      axes: [{ ...axis, space: 80, size: 32, incrs: STEPS_S, values: (plot, ticks) => ticks.map(clock) }, { ...axis, size: wide, values: (plot, ticks) => ticks.map((tick) => number(tick)) }],
+      series: [{ label: "at", value: (plot, at) => at === null ? "–" : clock(at) }, ...this.lines.map(([title, name]) => ({ label: title, stroke: color(name), width: 1.6, value: (plot, value) => value === null ? "–" : `${number(value)} ${this.unit}` }))],
       hooks: { draw: [(plot) => this.level && drawLevel(plot, this.level)] },
     }, columns, this.box);
   }
@@ -42,6 +44,9 @@ export class Lines {
     if (this.plot) this.plot.destroy();
   }
 }
+
+/* As wide as its longest mark (12 px letters), with the tick. */
+const wide = (plot, marks) => 24 + 7 * Math.max(3, ...(marks || []).map((each) => each.length));
 
 function drawLevel(plot, level) {
   const y = plot.valToPos(level, "y", true);

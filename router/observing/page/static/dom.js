@@ -13,8 +13,13 @@ export function h(name, attributes = {}, ...children) {
   return element;
 }
 
+/* Take these in place of what is there. A link that has the focus keeps it, where it is there again. */
 export function put(element, ...children) {
+  const held = element.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const alike = () => [...element.querySelectorAll("a")].filter((each) => each.getAttribute("href") === held);
+  const at = held === null ? -1 : alike().indexOf(document.activeElement);
   element.replaceChildren(...children.flat(Infinity).filter((each) => each !== null && each !== undefined && each !== false));
+  if (at >= 0) alike()[at]?.focus({ preventScroll: true });
   return element;
 }
 
@@ -32,6 +37,11 @@ export function tile(title) {
 export function meter(share, rank = "") {
   const width = Math.max(0, Math.min(1, share || 0)) * 100;
   return h("span", { class: "meter", "aria-hidden": "true" }, h("i", { class: rank, style: `width:${width.toFixed(1)}%` }));
+}
+
+/* A meter and its figure, which stand under each other in a column. */
+export function gauge(share, rank, text) {
+  return [meter(share, rank), h("span", { class: "figure" }, text)];
 }
 
 /* A table that draws only the rows in sight: a thousand models cost as much as forty. `columns`: title, cell

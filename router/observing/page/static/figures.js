@@ -52,7 +52,7 @@ export function number(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "–";
   if (Number.isInteger(value)) return value.toLocaleString("en");
   const size = Math.abs(value);
-  if (size >= 10000) return Math.round(value).toLocaleString("en");
+  if (size >= 1000) return Math.round(value).toLocaleString("en");
   return size >= 100 ? value.toFixed(0) : size >= 10 ? value.toFixed(1) : size === 0 ? "0" : value.toFixed(2);
 }
 

@@ -4,7 +4,7 @@ import { h, put, Table, tile } from "./dom.js";
 import { clock, ms, number, percent, rankOf } from "./figures.js";
 import { histogram, Lines } from "./charts.js";
 import { read } from "./live.js";
-import { noticeList } from "./overview.js";
+import { noticeList, versionOf } from "./overview.js";
 
 export const requestTable = (live, label, withModel) => new Table(label, [
   { title: "at", cell: (row) => clock(row.arrived_unix_s), by: (row) => -row.arrived_unix_s },
@@ -31,8 +31,9 @@ export class ModelView {
     this.endings = h("div");
     this.table = requestTable(live, `Latest requests of ${name} that were late, refused or failed`, false);
     this.none = h("p", { class: "small" }, "None of the requests that are kept was late, refused or failed.");
+    this.heading = h("h2", {}, name);
     this.box = h("div", {},
-      h("h2", {}, name), h("div", { class: "tiles" }, Object.values(this.tiles).map((each) => each.box)), this.notices,
+      this.heading, h("div", { class: "tiles" }, Object.values(this.tiles).map((each) => each.box)), this.notices,
       h("div", { class: "columns" },
         h("section", {}, h("h2", {}, "Latency against its SLO"), h("div", { class: "panel" }, this.latency.box)),
         h("section", {}, h("h2", {}, "Latencies of the last 10 s"), h("div", { class: "panel" }, this.bars)),
@@ -59,7 +60,9 @@ export class ModelView {
   update() {
     const model = this.live.model(this.name), now = this.live.now(this.name);
     put(this.notices, model ? noticeList((this.live.parts.attention || []).filter((each) => each.model === this.name)) : h("p", { class: "bad" }, `The gateway serves no model ${this.name}.`));
-    if (!model || !now) return;
+    if (!model) return;
+    put(this.heading, this.name, versionOf(model));
+    if (!now) return;
     this.tiles.kept.set(percent(now.kept), rankOf(now.kept, model.objective));
     this.tiles.rate.set(number(now.rate));
     this.tiles.p50.set(ms(now.p50));

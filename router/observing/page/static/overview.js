@@ -1,14 +1,17 @@
 // The first screen: is every promise kept, what needs a look, what happened.
 
-import { h, meter, put, Table, tile } from "./dom.js";
+import { gauge, h, put, Table, tile } from "./dom.js";
 import { clock, ms, number, percent, rankOf } from "./figures.js";
 import { Lines } from "./charts.js";
 
 const link = (name) => h("a", { href: `#/model/${encodeURIComponent(name)}` }, name);
 
+/* The version beside a name that does not say it, as `digits@1` does. */
+export const versionOf = ({ name, version }) => version === undefined || name.endsWith(`@${version}`) ? null : h("span", { class: "small" }, ` version ${version}`);
+
 export const keptCell = (kept, objective) => {
   const rank = rankOf(kept, objective);
-  return h("span", { class: rank }, kept === null || kept === undefined ? "–" : [meter(kept, rank), percent(kept)]);
+  return h("span", { class: rank }, kept === null || kept === undefined ? "–" : gauge(kept, rank, percent(kept)));
 };
 
 export const burnCell = (burn) => burn === undefined ? "–" : h("span", { class: burn > 1 ? "bad" : "" }, number(burn));
@@ -33,13 +36,13 @@ export class Overview {
     this.title = "Overview";
     this.tiles = { kept: tile("in time, last 10 s"), goodput: tile("answers in time, a second"), rate: tile("requests a second"), open: tile("open requests"), models: tile("models ready"), slices: tile("slices ready") };
     this.chart = new Lines("Requests a second, and those answered in time, over the last minutes", [["asked", "--faint"], ["in time", "--accent"]], "/s");
-    this.notices = h("div", { "aria-live": "polite" });
+    this.notices = h("div", { class: "some", "aria-live": "polite", tabindex: "0", role: "region", "aria-label": "Look at this first" });
     this.timeline = h("div", { class: "timeline", "aria-hidden": "true" });
     this.events = h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Events", style: "max-height:22em;padding:.3em .6em" });
     this.filter = h("input", { type: "search", "aria-label": "Show only models whose name has", placeholder: "filter models", oninput: () => this.update() });
     this.count = h("span", { class: "small" });
     this.table = new Table("Models", [
-      { title: "model", cell: (row) => link(row.name), by: (row) => row.name },
+      { title: "model", cell: (row) => [link(row.name), versionOf(row)], by: (row) => row.name },
       { title: "in time", cell: (row) => keptCell(row.now?.kept, row.objective), by: (row) => row.now?.kept ?? 2 },
       { title: "burn 5m", cell: (row) => burnCell(row.burn["5m"]), by: (row) => -(row.burn["5m"] ?? -1) },
       { title: "burn 1h", cell: (row) => burnCell(row.burn["1h"]), by: (row) => -(row.burn["1h"] ?? -1), spare: true },

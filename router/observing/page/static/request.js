@@ -13,14 +13,21 @@ export class RequestView {
     this.title = name ? `Request ${name}` : "Requests";
     this.found = h("div", { "aria-live": "polite" });
     this.table = requestTable(live, "Latest requests that were late, refused or failed", true);
-    this.box = h("div", {}, this.found, h("h2", {}, "Late, refused or failed"), h("p", { class: "small" }, h("code", {}, "penstock explain --requests"), " lists the same."), this.table.box);
+    this.none = h("p", { class: "small" }, "None of the requests that are kept was late, refused or failed.");
+    this.none.hidden = this.table.box.hidden = true;
+    this.box = h("div", {}, this.found, h("h2", {}, "Late, refused or failed"), h("p", { class: "small" }, h("code", {}, "penstock explain --requests"), " lists the same."), this.none, this.table.box);
     this.timer = setInterval(() => this.list(), 3000);
     this.list();
     if (name) this.ask();
   }
 
   async list() {
-    try { this.table.set((await read("v2/requests?limit=200")).requests); } catch { /* the state line says it */ }
+    try {
+      const { requests } = await read("v2/requests?limit=200");
+      this.none.hidden = requests.length > 0;
+      this.table.box.hidden = !this.none.hidden;
+      this.table.set(requests);
+    } catch { /* the state line says it */ }
   }
 
   async ask() {

@@ -216,13 +216,23 @@ def open_slices(geometry: Geometry, layout: Layout) -> int:
 
     For example, a 1g in a corner leaves room for 3g and 4g.
     """
+    return sum(profile.size * len(starts) for profile, starts in _room(geometry, layout))
+
+
+def room(geometry: Geometry, layout: Layout) -> dict[str, tuple[int, ...]]:
+    """Return where one more instance of each profile could begin; the largest profile first, and none
+    without a place. Raise KeyError if `layout` has an unknown profile."""
+    rank = _ranks(geometry)
+    found = {profile.name: tuple(starts) for profile, starts in _room(geometry, layout) if starts}
+    return {name: found[name] for name in sorted(found, key=rank.__getitem__)}
+
+
+def _room(geometry: Geometry, layout: Layout) -> Iterator[tuple[MigProfile, list[int]]]:
     mask = _taken(geometry, layout)
     there = names(layout)
-    return sum(
-        profile.size * sum(not mask & _slices(profile, start) for start in profile.starts)
-        for profile in geometry
-        if there.count(profile.name) < profile.instances_max
-    )
+    for profile in geometry:
+        if there.count(profile.name) < profile.instances_max:
+            yield profile, [start for start in profile.starts if not mask & _slices(profile, start)]
 
 
 def _slices(profile: MigProfile, start: int) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from serving.policy.placement.terms.geometry import Geometry
 from serving.runtime.slicing.contract import FaultDomain, Guarantee, Resize, Setting, SlicingError
+from serving.runtime.slicing.mig.layout import MigLayout
 from serving.runtime.slicing.mig.mig_plan import Argv, MigPlan, plan
 from serving.runtime.slicing.mig.mig_text import Instance, geometry, instances
 from serving.runtime.slicing.timeslice import on_device
@@ -90,6 +91,7 @@ class MigInstances:
         self._uuids = uuids
         self._open: dict[str, Share] = {}
         self._instances: dict[str, int] = {}
+        self._listed: tuple[Instance, ...] = ()
         self.coming: tuple[str, ...] = ()
         """Profiles of slices that are to be opened next: an instance leaves room for theirs."""
         self._geometry = device.geometry()
@@ -105,8 +107,9 @@ class MigInstances:
         dry run what would have to be run."""
         self.guarantee.require(spec, self._open)
         chosen = self._instances.get(spec.name)
-        if chosen is None or chosen not in {each.id for each in self._device.instances()}:
-            free = self._free(spec)
+        there = self._list()
+        if chosen is None or chosen not in {each.id for each in there}:
+            free = self._free(spec, there)
             chosen = self._create(spec) if free is None else free
         uuid = self._uuids().get(chosen)
         if uuid is None:
@@ -125,10 +128,21 @@ class MigInstances:
         self._open.clear()
         self._instances.clear()
 
+    @property
+    def layout(self) -> MigLayout:
+        """The instances as they were last listed, and those that slices have. Another thread may ask."""
+        return MigLayout(self._geometry, self._listed, dict(self._instances))
+
     def rearrange(self, want: Sequence[str]) -> tuple[Argv, ...]:
         """Give the GPU exactly the profiles `want`, keeping what open slices have; what was run, or in a dry
         run would be."""
-        return self._device.apply(plan(self._geometry, self._device.instances(), want, self._taken()))
+        done = self._device.apply(plan(self._geometry, self._list(), want, self._taken()))
+        self._list()
+        return done
+
+    def _list(self) -> tuple[Instance, ...]:
+        self._listed = self._device.instances()
+        return self._listed
 
     def _beside(self, before: Sequence[Instance], spec: SliceSpec) -> MigPlan:
         """Return the plan for one more instance, and for those that are coming if all fit.
@@ -152,21 +166,21 @@ class MigInstances:
     def _taken(self) -> Collection[int]:
         return self._instances.values()
 
-    def _free(self, spec: SliceSpec) -> int | None:
+    def _free(self, spec: SliceSpec, there: Sequence[Instance]) -> int | None:
         taken = self._taken()
-        free = (each for each in self._device.instances() if each.id not in taken)
+        free = (each for each in there if each.id not in taken)
         return next((each.id for each in free if each.profile == spec.share.profile), None)
 
     def _create(self, spec: SliceSpec) -> int:
         """Create an instance beside all others. If there is no room, replace instances that no slice uses."""
-        before = self._device.instances()
+        before = self._listed
         commands = self._device.apply(self._beside(before, spec))
         if self._device.dry_run:
             said = "; ".join(" ".join(command) for command in commands)
             raise SlicingError(
                 f"slice {spec.name}: no {spec.share.profile} is free; this would make one: {said}"
             )
-        new = {*self._device.instances()} - {*before}
+        new = {*self._list()} - {*before}
         return next(each.id for each in sorted(new) if each.profile == spec.share.profile)
 
 

@@ -32,6 +32,7 @@ from serving.policy.placement.terms.geometry import (
     open_slices,
     place,
     plain,
+    room,
     without,
 )
 from serving.profile.device import gpu_kind
@@ -266,3 +267,19 @@ def test_beside_lost_instances_fits_exactly_what_would_fit_beside_them(lost: Lay
 def test_without_anything_lost_a_geometry_is_the_same_and_a_whole_gpu_leaves_nothing() -> None:
     assert without(H200_141, ()) == H200_141
     assert without(H200_141, ((0, "7g.141gb"),)) == ()
+
+
+@settings(max_examples=drawn(200))
+@given(wanted)
+def test_room_names_each_instance_that_could_be_added_and_no_other(want: list[str]) -> None:
+    layout = place(A100_80, want)
+    if layout is None:
+        return
+    found = {(start, name) for name, starts in room(A100_80, layout).items() for start in starts}
+    possible = {(start, name) for name, profile in SIZES.items() for start in profile.starts}
+    assert found == {each for each in possible if legal(tuple(sorted((*layout, each))))}
+
+
+def test_the_largest_instance_with_room_is_named_first() -> None:
+    assert [*room(H200_141, ((0, "3g.71gb"),))] == ["3g.71gb", "2g.35gb", "1g.35gb", "1g.18gb"]
+    assert room(H200_141, ((0, "7g.141gb"),)) == {}
