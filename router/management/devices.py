@@ -73,7 +73,7 @@ class DeviceBoard:
             if (layout := layouts.get(gpu.uuid)) is not None:
                 held = {name: used_bytes([gpu], self._fleet.pid(name) or 0) for name in specs}
                 known = {name: count for name, count in held.items() if count}
-                instances = {name: spec.instance or name for name, spec in specs.items()}
+                instances = {name: spec.held_as for name, spec in specs.items()}
                 found[-1]["mig"] = mig_status(layout, instances, known)
         return found + rehearsed_gpus(self._fleet.control.slices.values())
 

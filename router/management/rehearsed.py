@@ -7,7 +7,6 @@ from router.observing.status import GpuStatus, mig_status
 from serving.control.state.replicas import LOADED, SliceRecord
 from serving.policy.placement.terms.geometry import known_geometry
 from serving.runtime.slicing.mig.layout import layout_on_paper
-from serving.values.slice_specs import SliceSpec
 
 _GIB: Final = 1 << 30
 
@@ -43,15 +42,10 @@ def _gpu(device: str, records: list[SliceRecord]) -> GpuStatus:
         "reason": "",
         "rehearsed": True,
     }
-    wanted = {_instance(spec): spec.share.profile for spec in specs if spec.share.kind == "mig"}
+    wanted = {spec.held_as: spec.share.profile for spec in specs if spec.share.kind == "mig"}
     if wanted and (layout := layout_on_paper(geometry, wanted)) is not None:
-        found["mig"] = mig_status(layout, {spec.name: _instance(spec) for spec in specs}, held)
+        found["mig"] = mig_status(layout, {spec.name: spec.held_as for spec in specs}, held)
     return found
-
-
-def _instance(spec: SliceSpec) -> str:
-    """Return the name of the slice's MIG instance, in which a model's own process computes, too."""
-    return spec.instance or spec.place
 
 
 def _held_bytes(record: SliceRecord) -> int:

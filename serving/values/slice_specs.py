@@ -98,6 +98,12 @@ class SliceSpec:
         return place_of(self.name)
 
     @property
+    def held_as(self) -> str:
+        """The name under which its share of the device is held. What is reserved on a GPU is held once, for
+        the slice and for the own processes of models there."""
+        return self.instance or (self.place if self.share.kind in RESERVED else self.name)
+
+    @property
     def domain(self) -> str:
         """What fails together with it: its device, or its place alone if that is spot."""
         if self.spot:
@@ -111,6 +117,9 @@ class SliceSpec:
             return Share("cores", float(self.threads))
         return self.part or Share("whole", 1.0)
 
+
+RESERVED: Final = ("mig", "sm")
+"""The kinds of shares of a GPU that no other slice can use."""
 
 ORPHAN_S: Final = 30.0
 """Longer than a restart of the gateway takes, and shorter than a user would wait for the memory."""

@@ -178,11 +178,12 @@ class DeviceShares:
         if isinstance(opened.actuator, MigInstances):
             opened.actuator.coming = self._coming(spec)
         try:
-            setting = self._open_inside(opened, spec) if spec.instance else opened.actuator.open(spec)
+            held = replace(spec, name=spec.held_as)
+            setting = self._open_inside(opened, spec) if spec.instance else opened.actuator.open(held)
         except SlicingError:
             self._drop_unused()
             raise
-        opened.slices.add(spec.instance or spec.name)
+        opened.slices.add(spec.held_as)
         self._specs[spec.name] = spec
         visible = dict(setting.environment).get("CUDA_VISIBLE_DEVICES") or ""
         instance = visible if visible.startswith("MIG-") else ""
@@ -222,14 +223,12 @@ class DeviceShares:
     def _coming(self, spec: SliceSpec) -> tuple[str, ...]:
         """Return the profiles of the instances that are asked for beside this slice's and not yet open."""
         others = {
-            each.instance or each.name: each.share.profile
+            each.held_as: each.share.profile
             for each in self._asked.copy().values()
             if (each.device, each.share.kind) == (spec.device, "mig")
         }
         opened = self._opened[spec.device, "mig"].slices
-        return tuple(
-            profile for name, profile in others.items() if name not in {*opened, spec.instance or spec.name}
-        )
+        return tuple(profile for name, profile in others.items() if name not in {*opened, spec.held_as})
 
     def _actuator(self, spec: SliceSpec) -> _Opened:
         key = spec.device, spec.share.kind
@@ -278,8 +277,11 @@ class DeviceShares:
                 if inside.slices:
                     return
                 self._inside.pop(spec.instance).actuator.stop()
-            opened.slices.discard(spec.instance or name)
-            opened.actuator.close(spec.instance or name)
+            mine = spec.device, spec.held_as
+            if any((each.device, each.held_as) == mine for each in self._specs.values()):
+                return  # another process computes there
+            opened.slices.discard(spec.held_as)
+            opened.actuator.close(spec.held_as)
         finally:
             self._drop_unused()
 

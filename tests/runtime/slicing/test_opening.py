@@ -11,7 +11,7 @@ from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
 from serving.runtime.slicing.mig.mig import MigGpu, MigInstances
 from serving.runtime.slicing.opening import DeviceShares
 from serving.runtime.slicing.timeslice import TimeSlices
-from serving.values.slice_specs import Share, SliceSpec
+from serving.values.slice_specs import Share, SliceSpec, own_process
 from tests.runtime.slicing.smi import Smi
 
 GPU = Gpu(0, "GPU-0", "NVIDIA H200", 1, 0, (9, 0), 132, False, (), None, None, 0, ())
@@ -79,6 +79,27 @@ async def test_slices_that_are_opened_together_are_placed_together() -> None:
     settings = await asyncio.gather(*(there.open(each) for each in specs))
     assert len({dict(each.environment)["CUDA_VISIBLE_DEVICES"] for each in settings}) == 5
     assert [argv[4:6] for argv in smi.ran] == [("-cgi", "9:4,19:0,19:1,19:2,19:3")]
+    await there.stop()
+
+
+async def test_a_models_own_process_computes_in_the_mig_instance_of_its_slice() -> None:
+    smi = Smi()
+
+    def make(_kind: str, _device: VisibleDevice, _: Inventory) -> Actuator:
+        return MigInstances(MigGpu(0, smi, dry_run=False), lambda: {n: f"MIG-{n}" for n in smi.computing})
+
+    there = DeviceShares(lambda: Inventory((0,), (replace(GPU, mig=True),)), make, {})
+    whole = replace(SPEC, part=Share.parse("mig:7g.141gb"))  # there is room for one
+    first = await there.open(whole)
+    assert await there.open(replace(whole, name=own_process("a", "m"))) == first
+    assert {name: each.instance for name, each in there.placed.items()} == {
+        "a": there.placed["a"].instance, "a+m": there.placed["a"].instance,
+    }  # fmt: skip
+    there.close("a")
+    with pytest.raises(SlicingError):
+        await there.open(replace(whole, name="b"))
+    there.close("a+m")
+    assert await there.open(replace(whole, name="b")) == first
     await there.stop()
 
 
