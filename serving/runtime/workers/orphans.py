@@ -10,8 +10,9 @@ from typing import Final
 from serving.runtime.workers.spawning import Child, Pipes
 from serving.worker.process.orphans import CALL_BYTES_MAX, DIFFERS, TAKEN, Call, peer
 
-ANSWER_S: Final = 2.0
-"""For a keeper to answer. If it does not, another worker starts beside it."""
+ANSWER_S: Final = 10.0
+"""For a keeper to answer. If it does not, another worker starts beside it, and takes its memory again: this
+is longer than a disturbed machine lets a process wait."""
 END_S: Final = 10.0
 """For a worker that cannot be taken over to end, with all that it has started."""
 
