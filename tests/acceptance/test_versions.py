@@ -165,3 +165,55 @@ def test_a_new_version_is_rolled_out_and_then_has_the_models_name(home: Path) ->
         add(home, 5)
         assert gateway.post(LOAD, b"{}")[0] == 200
         assert index(gateway) == ["3", "5"], "4 was taken back, so 5 is tried beside 3"
+
+
+STREAM = """\
+import time
+
+import numpy as np
+
+
+class Model:
+    def stream(self, inputs, parameters):
+        for _ in range(3):
+            for row, x in enumerate(inputs["x"]):
+                time.sleep(0.005)
+                yield row, {"y": (x * NUMBER).reshape(1, 1)}
+        for row in range(len(inputs["x"])):
+            yield row, None
+
+    def sample(self, rows, size):
+        return {"x": np.zeros((rows, 1), np.float32)}
+
+
+def load(artifact, options):
+    return Model()
+"""
+
+
+def test_each_stream_is_of_one_version_and_says_so_while_a_new_one_is_rolled_out(home: Path) -> None:
+    add(home, 3)
+    (home / "scale" / "model.yaml").write_text(MODEL + "decoupled: true\n")
+    for each in (1, 2, 3):
+        (home / "scale" / str(each) / "model.py").write_text(STREAM.replace("NUMBER", str(each)))
+    found: Counter[tuple[str, ...]] = Counter()
+
+    def ask(gateway: GatewayProcess) -> None:
+        while not over.is_set():
+            status, body = gateway.post("/v2/models/scale/generate_stream", b'{"x": 1}')
+            answers = [json.loads(line[6:]) for line in body.splitlines() if line.startswith(b"data: ")]
+            assert status == 200
+            found[tuple(f"{each['model_version']} {each['y']:g}" for each in answers)] += 1
+
+    over = threading.Event()
+    with serving(settings(home, ROLLOUT)) as gateway:
+        clients = [threading.Thread(target=ask, args=(gateway,)) for _ in range(4)]
+        for client in clients:
+            client.start()
+        try:
+            await_true(lambda: index(gateway) == ["3"], gateway)
+        finally:
+            over.set()
+            for client in clients:
+                client.join()
+    assert {*found} == {("2 2",) * 3, ("3 3",) * 3}

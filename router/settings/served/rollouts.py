@@ -80,6 +80,13 @@ def check_rollouts(findings: Findings, models: Sequence[ServedModel | None]) -> 
             findings.add(loc, f"{of} has a candidate already: {taken[of]}; expected one at a time")
         elif why := _unlike(present, model):
             findings.add(loc, f"{model.name} cannot take the place of {of}: {why}")
+        elif key := _uncompared(model):
+            why = (
+                f"{model.name} is decoupled: its requests have any number of answers, which are not compared"
+            )
+            findings.add(
+                (*loc[:-1], key), f"{why}; expected no shadow, and no margin of accuracy", at_key=True
+            )
         taken.setdefault(of, model.name)
 
 
@@ -95,7 +102,17 @@ def _unlike(present: ServedModel, candidate: ServedModel) -> str:
             return f"its {what} are others; expected the same names, datatypes and shapes"
     if old.parameters != new.parameters:
         return "its parameters are others"
+    if old.decoupled != new.decoupled:
+        return f"only one of them is decoupled: {present.name if old.decoupled else candidate.name}"
     for each in (present, candidate):
-        if each.selection is not None or each.spec.decoupled or each.spec.sequence is not None:
-            return f"{each.name} selects variants, streams answers or keeps sequences, which no rollout does"
+        if each.selection is not None or each.spec.sequence is not None:
+            return f"{each.name} selects variants or keeps sequences, which no rollout does"
     return ""
+
+
+def _uncompared(candidate: ServedModel) -> str:
+    """Return the key of a rollout that compares single answers, where the model gives any number; else ""."""
+    spec = candidate.rollout
+    if spec is None or not candidate.spec.decoupled:
+        return ""
+    return "shadow" if spec.shadow else "margins" if ACCURACY in spec.margins else ""

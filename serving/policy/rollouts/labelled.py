@@ -53,14 +53,6 @@ class Pairs:
             self.neither + other.neither,
         )
 
-    def __sub__(self, other: "Pairs") -> "Pairs":
-        return Pairs(
-            self.worse - other.worse,
-            self.better - other.better,
-            self.both - other.both,
-            self.neither - other.neither,
-        )
-
 
 NO_PAIRS: Final = Pairs()
 

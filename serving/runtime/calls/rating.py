@@ -58,6 +58,8 @@ class RatedServing(SelectingServing):
             version = call.model.spec.version
             if version and call is not asked:
                 deliver = partial(_from_version, version, deliver)
+                if call.on_answer is not None:
+                    asked.model = call.model  # its edge reads there what each answer states
         if self._labels:
             deliver = self.splits.labels.beside(asked, call, deliver)
         if self._shadow:

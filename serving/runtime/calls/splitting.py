@@ -129,6 +129,7 @@ def _for(call: Call, model: ServedModel, inputs: Sequence[Tensor]) -> Call:
         call.arrived_us, call.max_age_us, call.store, call.priority
     )  # fmt: skip
     made.name, made.trace, made.trace_state = call.name, call.trace, call.trace_state
+    made.on_answer = call.on_answer
     return made
 
 

@@ -109,3 +109,17 @@ async def test_an_answer_of_a_candidate_says_which_version_it_is() -> None:
     desk.put()
     assert [reply.version for reply in desk.replies] == [0, 3]
     assert desk.core.calls[-1].model is candidate
+
+
+async def test_a_stream_that_a_candidate_version_answers_says_so_with_each_answer() -> None:
+    present = replace(SIMPLE, spec=replace(SIMPLE.spec, version=2, decoupled=True))
+    candidate = replace(present, spec=replace(present.spec, name=f"{SIMPLE.name}@3", version=3))
+    desk = Desk()
+    desk.hold()
+    desk.serving.splits.by_model[SIMPLE.name] = Split(candidate, 1.0, "none")
+    call = Call(present, (), 1)
+    call.on_answer = print
+    desk.serving.submit(call, desk.replies.append)
+    (asked,) = desk.core.calls
+    assert asked.on_answer is print
+    assert asked.model is call.model is candidate

@@ -8,6 +8,7 @@ import pytest
 from router.settings import load_settings
 from router.verbs.plan import plan_line
 from serving.values.rollouts import ACCURACY, AGREEMENT, ATTAINMENT, ERRORS, LATENCY, MARGINS, RolloutSpec
+from tests.acceptance.gateway import ROOT
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 PRESENT = "models:\n  - {path: models/digits, default_variant: linear}\n"
@@ -93,6 +94,53 @@ def test_another_signature_cannot_take_the_place(home: Path) -> None:
         home, f"{PRESENT}  - {{path: models/minilm, slo_ms: 9, rollout: {{of: digits}}}}\n"
     )
     assert "minilm cannot take the place of digits: its inputs are others" in fault
+
+
+STREAM = "  - {{path: models/{name}, rollout: {{of: repeat{more}}}}}\n"
+
+
+@pytest.fixture
+def streams(home: Path) -> Path:
+    """`home` with two models whose requests have any number of answers."""
+    for name in ("repeat", "repeat-2"):
+        shutil.copytree(ROOT / "models" / "repeat", home / "models" / name)
+        file = home / "models" / name / "model.yaml"
+        file.write_text(file.read_text().replace("name: repeat\n", f"name: {name}\n", 1))
+    return home
+
+
+def test_a_model_with_any_number_of_answers_is_rolled_out_by_what_they_take(streams: Path) -> None:
+    text = "models:\n  - {path: models/repeat}\n" + STREAM.format(name="repeat-2", more=", steps: [50]")
+    found = load_settings(write_gateway(streams, text)).models[1].rollout
+    assert found is not None
+    assert found.margins == MARGINS
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (
+            ", shadow: 10",
+            "models[1].rollout.shadow: repeat-2 is decoupled: its requests have any number of answers",
+        ),
+        (", margins: {accuracy: 0.02}", "models[1].rollout.margins: repeat-2 is decoupled"),
+    ],
+)
+def test_any_number_of_answers_cannot_be_compared(streams: Path, more: str, said: str) -> None:
+    text = "models:\n  - {path: models/repeat}\n" + STREAM.format(name="repeat-2", more=more)
+    (fault,) = gateway_faults(streams, text)
+    assert said in fault
+    assert "expected no shadow, and no margin of accuracy" in fault
+
+
+def test_one_answer_is_not_rolled_out_as_any_number(streams: Path) -> None:
+    file = streams / "models" / "repeat-2" / "model.yaml"
+    file.write_text(file.read_text().replace("decoupled: true", "decoupled: false"))
+    text = "models:\n  - {path: models/repeat}\n" + STREAM.format(name="repeat-2", more="")
+    assert any(
+        "repeat-2 cannot take the place of repeat: only one of them is decoupled: repeat" in each
+        for each in gateway_faults(streams, text)
+    )
 
 
 def test_a_model_has_one_candidate_and_candidates_have_none(candidate: Path) -> None:
