@@ -8,7 +8,6 @@ import pytest
 from router.settings import load_settings
 from router.verbs.plan import plan_line
 from serving.values.rollouts import ACCURACY, AGREEMENT, ATTAINMENT, ERRORS, LATENCY, MARGINS, RolloutSpec
-from tests.acceptance.gateway import ROOT
 from tests.router.settings.samples import gateway_faults, write_gateway
 
 PRESENT = "models:\n  - {path: models/digits, default_variant: linear}\n"
@@ -96,6 +95,13 @@ def test_another_signature_cannot_take_the_place(home: Path) -> None:
     assert "minilm cannot take the place of digits: its inputs are others" in fault
 
 
+DECOUPLED = """\
+inputs: [{name: x, datatype: FP32, shape: [-1, 1]}]
+outputs: [{name: y, datatype: FP32, shape: [-1, 1]}]
+batch_max: 4
+slo_ms: 100
+decoupled: true
+"""
 STREAM = "  - {{path: models/{name}, rollout: {{of: repeat{more}}}}}\n"
 
 
@@ -103,9 +109,10 @@ STREAM = "  - {{path: models/{name}, rollout: {{of: repeat{more}}}}}\n"
 def streams(home: Path) -> Path:
     """`home` with two models whose requests have any number of answers."""
     for name in ("repeat", "repeat-2"):
-        shutil.copytree(ROOT / "models" / "repeat", home / "models" / name)
-        file = home / "models" / name / "model.yaml"
-        file.write_text(file.read_text().replace("name: repeat\n", f"name: {name}\n", 1))
+        folder = home / "models" / name
+        folder.mkdir()
+        (folder / "model.yaml").write_text(f"name: {name}\n{DECOUPLED}")
+        (folder / "model.py").touch()
     return home
 
 
