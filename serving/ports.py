@@ -9,6 +9,9 @@ from serving.values.specs import DEFAULT_TENANT, Parameters, ServedModel, Tenant
 from serving.values.tensor import Tensor
 from serving.values.vocabulary import Outcome
 
+TakeAnswer = Callable[[Sequence[Tensor], int], None]
+"""Takes an answer of a decoupled model, and its version."""
+
 
 class Call:
     """One inference call as an edge understood it, already checked against the model's spec.
@@ -21,7 +24,8 @@ class Call:
     - `tenant`: a tenant of the settings, or the default one.
     - `max_age_us`: the oldest kept answer that the client takes (0: none); None if the client does not say.
     - `store`: False if the client forbids the gateway to keep the answer.
-    - `on_answer`: takes each answer of a decoupled model, before the reply that ends the call and has none.
+    - `on_answer`: takes each answer of a decoupled model, before the reply that ends the call and has none,
+      with its version as `Reply.version` has it.
     - `priority`: the level that it states of the model's, 0 for none.
     - `sequence`: the sequence that it belongs to; None for a call that stands for itself.
     - `name`: the client's name for it, by which `penstock explain --request` finds it; "" for none.
@@ -48,7 +52,7 @@ class Call:
         self.arrived_us = 0
         self.max_age_us: int | None = None
         self.store = True
-        self.on_answer: Callable[[Sequence[Tensor]], None] | None = None
+        self.on_answer: TakeAnswer | None = None
         self.sequence: SequenceStep | None = None
         self.priority = 0
         self.name = ""
@@ -94,7 +98,7 @@ class Reply:
     feedback on it, "" if the gateway takes none. `rehearsed`: at least a part of it was made up.
 
     `version`: what answered, if it is another version than the one of the call's model: a candidate, or one
-    that has got its name since; else 0.
+    that has got its name since; else 0. Other cells always say it.
 
     `limits`: what the tenant's rate limits leave, as header lines; "" where it has none.
     """

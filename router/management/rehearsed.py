@@ -19,8 +19,9 @@ def rehearsed_gpus(records: Iterable[SliceRecord]) -> list[GpuStatus]:
     """
     there: dict[str, list[SliceRecord]] = {}
     for record in records:
-        if record.spec.rehearsed and not record.spec.node:
-            there.setdefault(record.spec.device, []).append(record)
+        spec = record.spec
+        if spec.rehearsed and spec.kind.startswith("gpu-") and not spec.node:
+            there.setdefault(spec.device, []).append(record)
     return [_gpu(device, found) for device, found in there.items()]
 
 

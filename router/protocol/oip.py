@@ -79,7 +79,7 @@ def find_model(serving: Serving, name: str, version: str = "") -> ServedModel:
     """
     model = serving.models.get(name)
     if model is not None and not version:
-        return model
+        return model.pinned if MARK in name else model
     asked, _, stated = name.partition(MARK)
     version = version or stated
     model = serving.models.get(asked)
@@ -95,7 +95,7 @@ def find_model(serving: Serving, name: str, version: str = "") -> ServedModel:
         )
         sentence = f"Request for unknown model: '{asked}' version {quoted(version)[1:-1]} is not found"
         raise RequestError(UNKNOWN_MODEL, f"{sentence}; {known}")
-    return beside
+    return beside.pinned
 
 
 def versions_of(serving: Serving, name: str) -> list[str]:

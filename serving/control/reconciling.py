@@ -83,6 +83,7 @@ class Reconciling:
         self._slices = observed.slices
         self._outstanding = Outstanding(observed.slices, self._is_given_up)
         self._changed = set[str]()
+        self._coming: dict[str, bool] = {}  # as `_awaits_others` has found in this pass
         self._held = set[str]()  # slices with replicas that wait for `_awaits_others`
         self._crowded = set[str]()  # new shares of GPUs on which another share is just leaving
 
@@ -107,6 +108,7 @@ class Reconciling:
         observed.touched = {*names} if full else set()
         desired = outstanding.desired(names)
         self._held.clear()
+        self._coming.clear()
         steps = [self._bring(each, outstanding.models, now_us) for each in desired]
         steps += [self._route(each, outstanding.models, now_us) for each in desired]
         outstanding.look(names)
@@ -210,8 +212,12 @@ class Reconciling:
             back = self._observed.retiring.pop(name, None) is not None
             if told == model and not back:
                 continue
-            if told is not None and told.revision != model.revision and not back:
-                continue
+            if told is not None and told.revision != model.revision:
+                if not back:
+                    continue
+                if told.spec.version != model.spec.version:  # it answers until the other one has the name
+                    commands.append(ServeModel(told))
+                    continue
             commands.append(self._tell(model))
             moved = told is not None and _but_for_place(told, model) == model
             for record, replica in self._observed.replicas():
@@ -287,20 +293,14 @@ class Reconciling:
         """Return whether a model's name is to go to another version that is not loaded on all its slices yet.
 
         The name changes hands on all slices at once, so that an answer is of the version that it states.
+        Where nothing answers under the name any more, it does not wait.
         """
-        if self._observed.models[model.name].spec.version == model.spec.version:
+        name = model.name
+        if self._observed.models[name].spec.version == model.spec.version:
             return False
-        for each in self._outstanding.wanted.values():
-            record = self._slices.get(each.spec.name)
-            if each.spec.memory_bytes or record is None:
-                continue
-            there = record.by_key()
-            for one in each.replicas:
-                found = there.get((one.model, one.variant, model.revision))
-                coming = found is None or found.status not in (ReplicaStatus.STANDING, ReplicaStatus.READY)
-                if one.model == model.name and one.routed and coming and not self._is_given_up(record, found):
-                    return True
-        return False
+        if name not in self._coming:
+            self._coming[name] = bool(self._observed.routed(name)) and self._outstanding.is_coming(model)
+        return self._coming[name]
 
     def _let_go(self, record: SliceRecord, now_us: int) -> list[Command]:
         """Unroute or unload the replicas of a slice that are not desired so."""

@@ -33,7 +33,7 @@ class StreamingCore(Core):
         take = self.calls[number - 1].on_answer
         assert take is not None
         for value in values:
-            take([Tensor("OUT", "INT32", (1, 1), value.to_bytes(4, "little", signed=True))])
+            take([Tensor("OUT", "INT32", (1, 1), value.to_bytes(4, "little", signed=True))], 0)
 
     def end(self, number: int, reply: Reply | None = None) -> None:
         """End a call."""

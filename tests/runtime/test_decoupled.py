@@ -73,7 +73,7 @@ class Asked:
         self.call = call
         self.id = 0
 
-    def _take(self, outputs: Sequence[Tensor]) -> None:
+    def _take(self, outputs: Sequence[Tensor], _version: int) -> None:
         out, index = outputs
         self.answers.append(
             (int(np.frombuffer(out.data, "<i4")[0]), int(np.frombuffer(index.data, "<u4")[0]))
@@ -171,7 +171,7 @@ async def test_a_model_that_raises_fails_the_requests_that_have_not_ended(tmp_pa
             data = len(text).to_bytes(4, "little") + text
             call = Call(here.gateway.models["breaking"], [Tensor("IN", "BYTES", (1, 1), data)], 1)
             answers: list[object] = []
-            call.on_answer = answers.append
+            call.on_answer = lambda outputs, _version, there=answers: there.append(outputs)
             _, future = here.submit(call)
             reply = await future
             assert (reply.outcome, len(answers)) == (MODEL_ERROR, 1)  # it had one before: no second try

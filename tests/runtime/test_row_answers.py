@@ -24,7 +24,7 @@ class Asked:
         self.answers: list[Sequence[Tensor]] = []
         self.ends: list[Reply] = []
         call = Call(MODEL, [Tensor("X", "FP32", (1, 4), bytes(16))], 1)
-        call.on_answer = self.answers.append
+        call.on_answer = lambda outputs, _version: self.answers.append(outputs)
         self.call = call
         self.id = ground.gateway.submit(call, self.ends.append)
 
@@ -106,7 +106,7 @@ async def test_a_refused_answer_fails_its_call_alone() -> None:
 async def test_an_edge_that_fails_on_an_answer_harms_no_other_call() -> None:
     ground, batch, first, second = await two_in_a_batch()
 
-    def fail(_outputs: Sequence[Tensor]) -> None:
+    def fail(_outputs: Sequence[Tensor], _version: int) -> None:
         raise ZeroDivisionError("a bug in an edge")
 
     first.call.on_answer = fail

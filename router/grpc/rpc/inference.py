@@ -203,10 +203,10 @@ class Inferences:
             serving.answered(call.model.name, reply, asked.arrived_us - asked.began_us, made_us)
         return answer, lines
 
-    def write_one(self, decoded: Decoded, outputs: Sequence[Tensor]) -> bytes:
-        """Return one of the answers of a decoupled model as bytes."""
+    def write_one(self, decoded: Decoded, outputs: Sequence[Tensor], version: int = 0) -> bytes:
+        """Return one of the answers of a decoupled model as bytes; `version`: see `Reply.version`."""
         reply = Reply(COMPLETED)
-        reply.outputs = outputs
+        reply.outputs, reply.version = outputs, version
         return encode(decoded, reply)
 
     def _model(self, name: str, version: str, identity: Identity | None) -> ServedModel:

@@ -233,7 +233,11 @@ class ModelStream:
             return
         if not request.in_turn:
             self._end(
-                request, stream_end(request.id, decoded.call.model.spec) if decoded.empty_final else b"", OK
+                request,
+                stream_end(request.id, decoded.call.model.spec, reply.version)
+                if decoded.empty_final
+                else b"",
+                OK,
             )
             return
         inferences = self._streams.inferences
@@ -268,7 +272,7 @@ class ModelStream:
             return
         self._end(request, stream_answer(answer, True), OK)
 
-    def _take(self, request: StreamRequest, outputs: Sequence[Tensor]) -> None:
+    def _take(self, request: StreamRequest, outputs: Sequence[Tensor], version: int) -> None:
         """Take one of the answers of a decoupled model."""
         decoded, limit = request.decoded, self._limits.infer_stream_bytes
         if self._is_over or request.is_over or decoded is None:
@@ -279,7 +283,7 @@ class ModelStream:
             self._fail(request, Reply(MEMORY_FULL, sentence))
             self._serving.cancel(request_id)
             return
-        wire = stream_answer(self._streams.inferences.write_one(decoded, outputs), False)
+        wire = stream_answer(self._streams.inferences.write_one(decoded, outputs, version), False)
         self._ready.append((wire, request))
         self._count(request, len(wire))
         self._changed.set()

@@ -18,14 +18,15 @@ def digest_of_guards(spec: ModelSpec) -> str:
 
 def revision_of(model: ServedModel) -> str:
     """Return a digest of the names, sizes and times of change of what `build_of` reads, of all served
-    variants: it costs next to nothing, and another one says that the model should be loaded anew."""
+    variants: it costs next to nothing, and another one says that the model should be loaded anew. Versions
+    are never of one revision: copies of files often have equal sizes and times."""
     files = [
         file
         for variant in model.spec.variants
         if variant.name in model.variants
         for file in _files(model.spec, variant)
     ]
-    whole = sha256()
+    whole = sha256(str(model.spec.version or "").encode())
     for name, path in dict.fromkeys(files):
         try:
             about = path.stat()

@@ -37,10 +37,10 @@ def stream_answer(answer: bytes, final: bool) -> bytes:
     return b"".join((bytes(head), parameter, answer))
 
 
-def stream_end(request_id: str, spec: ModelSpec) -> bytes:
+def stream_end(request_id: str, spec: ModelSpec, version: int = 0) -> bytes:
     """Return the answer without outputs that ends a request of a model with any number of answers."""
     answer = oip.ModelInferResponse(
-        id=request_id, model_name=spec.model_name, model_version=spec.model_version
+        id=request_id, model_name=spec.model_name, model_version=str(version or spec.model_version)
     )
     return stream_answer(bytes(answer.SerializeToString()), True)
 

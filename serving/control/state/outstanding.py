@@ -102,6 +102,24 @@ class Outstanding:
         ready, coming, given_up = self._counts.get(model, (0, 0, 0))
         return ready, coming, given_up
 
+    def is_coming(self, model: ServedModel) -> bool:
+        """Return whether a slice that always has a model loaded is still to load it as it is desired."""
+        for each in self.wanted.values():
+            keys = [
+                (one.model, one.variant, model.revision)
+                for one in each.replicas
+                if one.model == model.name and one.routed
+            ]
+            record = self._slices.get(each.spec.name)
+            if not keys or each.spec.memory_bytes or record is None:
+                continue
+            there = record.by_key()
+            for found in map(there.get, keys):
+                loaded = found is not None and found.status in (ReplicaStatus.STANDING, ReplicaStatus.READY)
+                if not loaded and not self._given_up(record, found):
+                    return True
+        return False
+
     # one slice
 
     def _count(self, name: str, record: SliceRecord | None, there: Mapping[Key, ReplicaRecord]) -> None:

@@ -295,7 +295,7 @@ class CachedServing:
 
     def _land(self, leader: PendingCall, reply: Reply, now: int) -> None:
         members = [self._members.pop(each) for each in self._flights.landed(leader.flight)]
-        may_keep = self._kept.may_keep(leader.call, reply.variant, leader.least)
+        may_keep = not reply.version and self._kept.may_keep(leader.call, reply.variant, leader.least)
         if may_keep and leader.epoch == self.store.epoch:
             entry = entry_of(leader.request.model, reply.variant, reply.outputs, now, reply.rehearsed)
             self.store.put(leader.key, entry, now)
@@ -332,7 +332,7 @@ class CachedServing:
             member = self._members.get(each)
             if member is not None:  # else its client went as another was told
                 own = Reply(reply.outcome, reply.detail) if same else Reply(DEADLINE_UNMET)
-                own.retry_us = reply.retry_us
+                own.retry_us, own.version = reply.retry_us, reply.version
                 self._end(member, own, now)
 
     def _expire(self, now: int) -> None:

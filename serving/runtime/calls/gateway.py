@@ -460,7 +460,7 @@ class Gateway:
         self._batches[batch.id] = batch
         pending = [self._pending[piece.request.id] for piece in batch.pieces]
         if version := self.builds.versions.get((batch.slice, batch.model, batch.variant), 0):
-            payloads.run_by(version, self._lanes[batch.model].model, batch.pieces, pending)
+            payloads.run_by(version, batch.pieces, pending)
         inputs, parameters = gather(batch.pieces, pending), pending[0].call.parameters
         trace = self.outgoing.trace(self._lanes[batch.model], batch.variant, pending)
         self._runners[batch.slice].run(batch.id, batch.replica, batch.rows, inputs, parameters, trace)

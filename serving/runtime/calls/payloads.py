@@ -12,7 +12,7 @@ from serving.ports import Call, Reply
 from serving.runtime.observer import RowAnswer
 from serving.scheduler.commands import RunBatch
 from serving.scheduler.waiting.requests import Piece, Request
-from serving.values.specs import ModelSpec, ServedModel, TensorSpec
+from serving.values.specs import ModelSpec, TensorSpec
 from serving.values.tensor import ABSENT, Buffer, Tensor
 from serving.values.vocabulary import COMPLETED, MODEL_ERROR
 from serving.worker.frames.batches import BatchInput, BatchOutput, BatchResult, RefusedRow
@@ -137,14 +137,13 @@ class Pending:
         return reply
 
 
-def run_by(version: int, model: ServedModel, pieces: Sequence[Piece], pending: Sequence[Pending]) -> None:
+def run_by(version: int, pieces: Sequence[Piece], pending: Sequence[Pending]) -> None:
     """Note the version of the replica that a batch is sent to. A replica of the version before may be live
-    yet, and what waits goes to the one after it. `model`: as it is served now."""
+    yet, and what waits goes to the one after it."""
     for piece, owner in zip(pieces, pending, strict=True):
-        known, call = owner.version, owner.call
-        owner.version = version if not known or piece.rows == call.rows or known == version else SEVERAL
-        if model.spec.decoupled and model.spec.version == version and not call.model.stays:
-            call.model = model  # each of its answers says so
+        known = owner.version
+        alone = not known or piece.rows == owner.call.rows
+        owner.version = version if alone or known == version else SEVERAL
 
 
 def gather(pieces: Sequence[Piece], pending: Sequence[Pending]) -> list[BatchInput]:
@@ -267,7 +266,7 @@ def give(pending: Pending, outputs: Sequence[Tensor]) -> None:
     if take is None or (pending.other_version and pending.call.model.stays):
         return  # it is asked again, as another version computes it
     try:
-        take(outputs)
+        take(outputs, pending.other_version)
     except Exception:  # as in `serving.runtime.calls.pending_calls.hand_over`
         logger.exception("an answer of %s could not be delivered", pending.call.model.name)
 

@@ -110,7 +110,7 @@ class SelectingServing:
     def cancel(self, request_id: int) -> None:
         """See `serving.ports.Serving.cancel`: all members are cancelled."""
         if request_id <= FIRST_ID:
-            self._behind.cancel(request_id)
+            self._exact.cancel(request_id)
         else:
             self._carry_out(self._selection.cancel(request_id), self.now_us())
 
@@ -139,7 +139,7 @@ class SelectingServing:
                 case CancelMember(call_id, member):
                     request_id = self._asked.pop((call_id, member), 0)
                     if request_id:
-                        self._behind.cancel(request_id)
+                        self._exact.cancel(request_id)
                 case DeliverReply():
                     self._deliver(command)
                 case WakeAt(at_us):

@@ -80,6 +80,7 @@ class Splits:
             return deliver
         copy = _for(call, shadow.candidate, _kept(call.inputs))  # buffers may be used again
         copy.arrived_us, copy.timeout_us, copy.store, copy.max_age_us = 0, None, False, 0
+        copy.on_answer = None
         self._copied.add(name)
         return partial(self._answered, name, copy, deliver, submit)
 

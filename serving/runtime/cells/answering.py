@@ -73,15 +73,15 @@ class Answering(CellConnection):
         if call.tenant not in self._serving.tenants:
             call.tenant = DEFAULT_TENANT
         if call.model.spec.decoupled:
-            call.on_answer = partial(self._give, number)
+            call.on_answer = partial(self._give, number, call.model.spec.version)
         self.under_way[number] = 0
         request_id = self._serving.submit(call, partial(self._computed, number, now, call.model.spec.version))
         if number in self.under_way:
             self.under_way[number] = request_id
 
-    def _give(self, number: int, outputs: Sequence[Tensor]) -> None:
+    def _give(self, number: int, version: int, outputs: Sequence[Tensor], other: int) -> None:
         if number in self.under_way:
-            self.write(pack_part(number, outputs))
+            self.write(pack_part(number, outputs, other or version))
 
     def _computed(self, number: int, began_us: int, version: int, reply: Reply) -> None:
         """Answer; the caller may know another version under the model's name."""

@@ -14,7 +14,6 @@ from serving.runtime.nodes.dialing import CALL_S, Gateway
 from serving.runtime.nodes.greeting import NotAdmittedError, call_at
 from serving.runtime.nodes.notes import CELL, Ping, Pong, pack_note, unpack_note
 from serving.runtime.nodes.stream import READ_BYTES, NoteStream, tune
-from serving.values.tensor import Tensor
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError
 
 logger = logging.getLogger(__name__)
@@ -174,10 +173,10 @@ class _Calls(CellConnection):
             self._answer(frame)
         elif frame.kind is FrameKind.PART:
             flight = self.flights.get(number_of(frame))
-            outputs: list[Tensor] = unpack_part(frame)
+            outputs, version = unpack_part(frame)
             if flight is not None and flight.call.on_answer is not None:
                 flight.started = True
-                flight.call.on_answer(outputs)
+                flight.call.on_answer(outputs, version)
         elif frame.kind is FrameKind.NOTE:
             note = unpack_note(frame)
             if isinstance(note, Pong):

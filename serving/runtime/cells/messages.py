@@ -20,7 +20,7 @@ from serving.values.sequences import SequenceStep
 from serving.values.specs import ModelSpec, ServedModel
 from serving.values.tensor import ABSENT, ITEM_BYTES, Buffer, Tensor
 from serving.values.traces import trace_context
-from serving.values.versions import version_name
+from serving.values.versions import model_of, version_name
 from serving.values.vocabulary import ALL_OUTCOMES
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError, pack_frame
 
@@ -121,9 +121,10 @@ def unpack_call(frame: Frame, models: Mapping[str, ServedModel]) -> Asked:
 
 def _asked(models: Mapping[str, ServedModel], name: str, version: int) -> ServedModel:
     """Return the model; `version`: the one that the client names, 0 for any."""
-    model = models[name]
     if not version:
-        return model
+        return models[name]
+    name = model_of(name)
+    model = models[name]
     return model.pinned if model.spec.version == version else models[version_name(name, version)]
 
 
@@ -172,16 +173,17 @@ def unpack_reply(frame: Frame) -> tuple[Reply, int]:
         raise ProtocolError(f"sends a reply that cannot be read: {error}") from None
 
 
-def pack_part(number: int, outputs: Sequence[Tensor]) -> list[Buffer]:
-    """Return the buffers of a PART: one of the answers of a decoupled model."""
-    return _pack(FrameKind.PART, number, _places(outputs), outputs)
+def pack_part(number: int, outputs: Sequence[Tensor], version: int) -> list[Buffer]:
+    """Return the buffers of a PART: one of the answers of a decoupled model, and its version."""
+    return _pack(FrameKind.PART, number, (version, _places(outputs)), outputs)
 
 
-def unpack_part(frame: Frame) -> list[Tensor]:
-    """Return the outputs of a PART. Raises ProtocolError."""
-    _, places = _unpack(frame)
+def unpack_part(frame: Frame) -> tuple[list[Tensor], int]:
+    """Return the outputs of a PART, and its version. Raises ProtocolError."""
+    _, said = _unpack(frame)
     try:
-        return _tensors(places, frame.payload)
+        version, places = said
+        return _tensors(places, frame.payload), int(version)
     except (TypeError, ValueError, OverflowError) as error:
         raise ProtocolError(f"sends an answer that cannot be read: {error}") from None
 

@@ -178,8 +178,10 @@ class DeviceShares:
         if isinstance(opened.actuator, MigInstances):
             opened.actuator.coming = self._coming(spec)
         try:
-            held = replace(spec, name=spec.held_as)
-            setting = self._open_inside(opened, spec) if spec.instance else opened.actuator.open(held)
+            if spec.instance:
+                setting = self._open_inside(opened, spec)
+            else:
+                setting = opened.actuator.open(replace(spec, name=spec.held_as))
         except SlicingError:
             self._drop_unused()
             raise
@@ -193,10 +195,13 @@ class DeviceShares:
         return setting if setting.cores else replace(setting, cores=opened.cores)
 
     def _through(self, spec: SliceSpec) -> tuple[Actuator, Sequence[str]]:
-        """Return what gives a slice its share, and the slices beside it there."""
-        opened = self._inside.get(spec.instance) if spec.instance else None
-        opened = opened or self._opened[spec.device, spec.share.kind]
-        return opened.actuator, sorted(opened.slices)
+        """Return what gives a slice its share, and the slices and own processes beside it there."""
+        if spec.instance in self._inside:
+            inside = self._inside[spec.instance]
+            return inside.actuator, sorted(inside.slices)
+        there = spec.device, spec.share.kind
+        beside = [name for name, each in self._specs.items() if (each.device, each.share.kind) == there]
+        return self._opened[there].actuator, sorted(beside)
 
     def _end(self, name: str, pid: int) -> tuple[Sequence[str], str, Ended]:
         spec = self._specs.get(name)

@@ -29,9 +29,9 @@ SERVING = cast(Serving, SimpleNamespace(models=MODELS))
     [
         ("m", "", PRESENT),
         ("m", "2", PRESENT.pinned),
-        ("m", "1", OLD),
-        ("m@1", "", OLD),
-        ("m@1", "1", OLD),
+        ("m", "1", OLD.pinned),
+        ("m@1", "", OLD.pinned),
+        ("m@1", "1", OLD.pinned),
         ("m@2", "", PRESENT.pinned),
         ("plain", "", PLAIN),
         ("plain", "1", PLAIN),

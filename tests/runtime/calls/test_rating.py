@@ -118,8 +118,12 @@ async def test_a_stream_that_a_candidate_version_answers_says_so_with_each_answe
     desk.hold()
     desk.serving.splits.by_model[SIMPLE.name] = Split(candidate, 1.0, "none")
     call = Call(present, (), 1)
-    call.on_answer = print
+    stated: list[int] = []
+    call.on_answer = lambda _outputs, version: stated.append(version)
     desk.serving.submit(call, desk.replies.append)
     (asked,) = desk.core.calls
-    assert asked.on_answer is print
-    assert asked.model is call.model is candidate
+    assert asked.model is candidate
+    assert asked.on_answer is not None
+    asked.on_answer((), 0)
+    asked.on_answer((), 4)  # what has its name by now
+    assert stated == [3, 4]

@@ -57,7 +57,7 @@ class Core:
             call, deliver = self._waiting.pop(number)
             for part in range(self.parts):
                 assert call.on_answer is not None
-                call.on_answer([Tensor("Y", "INT32", (1,), part.to_bytes(4, "little"))])
+                call.on_answer([Tensor("Y", "INT32", (1,), part.to_bytes(4, "little"))], 0)
             reply = Reply(self.outcome)
             if self.outcome is COMPLETED:
                 reply.outputs, reply.answered_us = call.inputs, self.now_us()

@@ -135,7 +135,7 @@ async def test_answers_of_a_decoupled_model_come_before_its_reply() -> None:
     core.parts = 3
     heard: list[bytes] = []
 
-    def hear(outputs: Sequence[Tensor]) -> None:
+    def hear(outputs: Sequence[Tensor], _version: int) -> None:
         heard.append(bytes(outputs[0].data))
 
     async with connected(core) as made:

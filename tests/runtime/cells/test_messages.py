@@ -139,9 +139,10 @@ def test_a_wait_shortens_the_clients_own_deadline_alone() -> None:
 
 
 def test_parts_and_cancels_name_their_call() -> None:
-    part = arrive(pack_part(3, [Tensor("Y", "FP32", (1,), b"1234")]))
+    part = arrive(pack_part(3, [Tensor("Y", "FP32", (1,), b"1234")], 7))
     assert (part.kind, number_of(part)) == (FrameKind.PART, 3)
-    assert [bytes(each.data) for each in unpack_part(part)] == [b"1234"]
+    outputs, version = unpack_part(part)
+    assert ([bytes(each.data) for each in outputs], version) == ([b"1234"], 7)
     cancel = arrive([pack_cancel(4)])
     assert (cancel.kind, number_of(cancel)) == (FrameKind.CANCEL, 4)
 
@@ -235,6 +236,8 @@ def test_a_call_that_names_a_version_is_answered_by_that_and_by_no_candidate() -
     frame = arrive(pack_call(1, call_of(second.pinned), 0))
     assert unpack_call(frame, {"m": second}).call.model is second.pinned
     assert unpack_call(frame, {"m": third, "m@2": moved}).call.model is moved
+    aside = arrive(pack_call(1, call_of(moved.pinned), 0))
+    assert unpack_call(aside, {"m": second}).call.model is second.pinned
     with pytest.raises(KeyError):
         unpack_call(frame, {"m": third})
     assert unpack_call(arrive(pack_call(1, call_of(second), 0)), {"m": third}).call.model is third

@@ -1,16 +1,19 @@
 """What `DeviceShares` promises: a share stays over restarts, and goes back when its slice is gone."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
+from serving.runtime.slicing import opening
 from serving.runtime.slicing.choice import VisibleDevice
 from serving.runtime.slicing.contract import Actuator, SlicingError
 from serving.runtime.slicing.inventory import Gpu, Inventory, MigDevice
 from serving.runtime.slicing.mig.mig import MigGpu, MigInstances
+from serving.runtime.slicing.mps.clients import Ended
 from serving.runtime.slicing.opening import DeviceShares
-from serving.runtime.slicing.timeslice import TimeSlices
+from serving.runtime.slicing.timeslice import TimeSlices, on_device
 from serving.values.slice_specs import Share, SliceSpec, own_process
 from tests.runtime.slicing.smi import Smi
 
@@ -100,6 +103,22 @@ async def test_a_models_own_process_computes_in_the_mig_instance_of_its_slice() 
         await there.open(replace(whole, name="b"))
     there.close("a+m")
     assert await there.open(replace(whole, name="b")) == first
+    await there.stop()
+
+
+async def test_what_a_daemon_took_along_is_each_process_of_its_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = shares([])
+    monkeypatch.setattr(Noted, "open", lambda _, spec: on_device(spec, "GPU-0"))
+    for name in ("a", own_process("a", "m"), "b"):
+        await there.open(replace(SPEC, name=name, part=Share("sm", 2.0)))
+    monkeypatch.setattr(opening, "daemon_of", lambda _: object())
+    monkeypatch.setattr(opening, "end_client", lambda *_: Ended(restarted="it hung"))
+    told: list[Sequence[str]] = []
+    there.on_restart = lambda slices, _reason: told.append(slices)
+    await there.end("a", 1)
+    there.close("a")
+    await there.end("b", 1)
+    assert told == [["a", "a+m", "b"], ["a+m", "b"]]
     await there.stop()
 
 

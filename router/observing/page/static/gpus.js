@@ -36,13 +36,14 @@ function divided(gpu, house) {
 
 /* Shares that have no place: parts by MPS, turns, a whole GPU. */
 function shared(gpu, house) {
-  return [freeWords(Object.values(gpu.slices)), table(`Shares of ${gpu.uuid}`, ["share", "slice", "runs", "busy"],
+  return [freeWords(gpu.slices), table(`Shares of ${gpu.uuid}`, ["share", "slice", "runs", "busy"],
     Object.entries(gpu.slices).map(([name, share]) => h("tr", {}, h("td", { class: "left" }, share), cells(name, house))))];
 }
 
-/* How much of a GPU no MPS share has; null where shares are none of MPS, or have all of it. */
-function freeWords(shares) {
-  const percents = shares.filter((each) => each.startsWith("mps:")).map((each) => Number(each.slice(4)));
+/* How much of a GPU no MPS share has; null where shares are none of MPS, or have all of it. A model's own process
+   (slice+model) works within the share of its slice. */
+function freeWords(slices) {
+  const percents = Object.entries(slices).filter(([name, each]) => each.startsWith("mps:") && !name.includes("+")).map(([, each]) => Number(each.slice(4)));
   const free = 100 - percents.reduce((sum, each) => sum + each, 0);
   return percents.length && free > 0 ? h("span", {}, `${number(free)} % of its threads are free.`) : null;
 }

@@ -1,6 +1,7 @@
 """Versions of a model: which numbered folders an entry serves, under which names, and where files lie."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -254,3 +255,11 @@ def test_a_model_that_no_entry_names_is_served_as_its_model_yaml_says(home: Path
 
 def revision_of_candidate(home: Path) -> str:
     return revision_of(served(home, "version_policy: {specific: [2]}")[0])
+
+
+def test_versions_with_files_of_equal_sizes_and_times_are_of_two_revisions(home: Path) -> None:
+    folder = model(home, 1, 2)
+    for file in sorted(folder.rglob("*")):
+        os.utime(file, (1_000_000_000, 1_000_000_000))
+    first, second = served(home, "version_policy: all")
+    assert revision_of(first) != revision_of(second)
