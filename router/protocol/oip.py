@@ -15,9 +15,9 @@ from router.tensors.parts.errors import RequestError, bad_input
 from router.tensors.parts.wording import quoted
 from router.tensors.request.parameters import LONGEST_US
 from serving.ports import Call, Serving
-from serving.values.specs import DEFAULT_TENANT, ModelSpec, ServedModel
+from serving.values.specs import DEFAULT_TENANT, ModelSpec, ServedModel, find_version
 from serving.values.traces import trace_context, trace_id_of
-from serving.values.versions import MARK, model_of, version_name
+from serving.values.versions import MARK, model_of
 from serving.values.vocabulary import UNKNOWN_MODEL
 
 PLATFORMS: Final[Mapping[str, str]] = {
@@ -82,20 +82,17 @@ def find_model(serving: Serving, name: str, version: str = "") -> ServedModel:
         return model.pinned if MARK in name else model
     asked, _, stated = name.partition(MARK)
     version = version or stated
-    model = serving.models.get(asked)
-    if model is None or version != (stated or version):
+    if asked not in serving.models or version != (stated or version):
         raise RequestError(UNKNOWN_MODEL, unknown_model(name, serving.models))
-    if version == model.spec.model_version:
-        return model.pinned
-    beside = serving.models.get(version_name(asked, version))
-    if beside is None:
+    found = find_version(serving.models, asked, version)
+    if found is None:
         there = versions_of(serving, asked)
         known = (
             f"its versions are {', '.join(there)}" if len(there) > 1 else f"the only version is {there[0]}"
         )
         sentence = f"Request for unknown model: '{asked}' version {quoted(version)[1:-1]} is not found"
         raise RequestError(UNKNOWN_MODEL, f"{sentence}; {known}")
-    return beside.pinned
+    return found.pinned
 
 
 def versions_of(serving: Serving, name: str) -> list[str]:

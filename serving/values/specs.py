@@ -14,7 +14,7 @@ from serving.values.applications import Application
 from serving.values.objectives import Needs, Objective, RateSpec, ReplicaSpec, SelectionSpec, ranked, resolve
 from serving.values.rollouts import RolloutSpec
 from serving.values.sequences import SequenceSpec
-from serving.values.versions import ONLY, model_of
+from serving.values.versions import ONLY, model_of, version_name
 
 ParameterValue = bool | int | float | str
 Parameters = tuple[tuple[str, ParameterValue], ...]
@@ -345,6 +345,10 @@ class ServedModel:
         """The same model for requests that name its version; one object, as edges remember by it."""
         return self._pinned or self
 
+    def stands_for(self, model: "ServedModel") -> bool:
+        """Return whether a model is this one as it is served now, or its `pinned`."""
+        return model is self or model is self._pinned
+
     @property
     def answering_variant(self) -> str:
         """The variant that answers without overload, if the request pins none."""
@@ -371,6 +375,15 @@ class ServedModel:
         names = promised.variants if needs.over(self.needs).chooses else self.variants
         enough = ranked({name: self.accuracy(name) for name in names}, accuracy_min)
         return replace(promised, variants=enough, accuracy_min=accuracy_min)
+
+
+def find_version(models: Mapping[str, ServedModel], name: str, version: str) -> ServedModel | None:
+    """Return what is served as that version of a model, under the model's own name or its own; None for
+    nothing."""
+    found = models.get(name)
+    if found is not None and found.spec.model_version == version:
+        return found
+    return models.get(version_name(name, version))
 
 
 ISOLATE = ("auto", "always", "never")

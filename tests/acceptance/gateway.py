@@ -183,6 +183,15 @@ def serving(config: Path, *, orderly: bool = False) -> Iterator[GatewayProcess]:
 
 
 @contextmanager
+def orderly(config: Path) -> Iterator[GatewayProcess]:
+    """A gateway for all tests of a file: it ends in order after them, and nothing in it has raised."""
+    gateway = GatewayProcess.start(config, config.parent / "log")
+    yield gateway
+    assert gateway.stop() == 0, gateway.output
+    assert "Traceback" not in gateway.output
+
+
+@contextmanager
 def serving_one(
     folder: Path,
     target: str,

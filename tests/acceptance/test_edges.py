@@ -11,7 +11,7 @@ import pytest
 import tritonclient.grpc as grpc_client
 
 from loadtests.hostile import h2wire
-from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess
+from tests.acceptance.gateway import PATIENT_MS, ROOT, TALK_S, GatewayProcess, orderly
 
 pytestmark = pytest.mark.slow
 
@@ -33,13 +33,11 @@ def config(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     """One for the tests after which it goes on; it ends in order, and nothing in it ended by itself."""
-    folder = tmp_path_factory.mktemp("kept")
-    (folder / "penstock.yaml").write_text(CONFIG)
-    started = GatewayProcess.start(folder / "penstock.yaml", folder / "log")
-    yield started
-    assert started.stop() == 0, started.output
+    file = tmp_path_factory.mktemp("kept") / "penstock.yaml"
+    file.write_text(CONFIG)
+    with orderly(file) as started:
+        yield started
     assert "ended by itself" not in started.output
-    assert "Traceback" not in started.output
 
 
 @pytest.fixture

@@ -46,13 +46,8 @@ SETTINGS = rollouts.SETTINGS.replace("latency: false", "latency: false, accuracy
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """Two models that name the class x, of 3; the second names the next one where it is `off`."""
-    for number in (1, 2):
-        folder = tmp_path / f"m-{number}"
-        folder.mkdir()
-        (folder / "model.yaml").write_text(MODEL.replace("NAME", folder.name))
-        (folder / "model.py").write_text(CODE.replace("OFF", "0"))
-    (tmp_path / "penstock.yaml").write_text(SETTINGS.replace("SHADOW", ""))
-    return tmp_path
+    codes = [CODE.replace("OFF", "0")] * 2
+    return rollouts.write_pair(tmp_path, MODEL, codes, SETTINGS.replace("SHADOW", ""))
 
 
 def ask(gateway: GatewayProcess, label: int) -> str:

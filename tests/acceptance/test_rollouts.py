@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -58,14 +58,22 @@ BODY = json.dumps({"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 1],
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
     """A folder with two models; the second sleeps while the file `slow` is there."""
-    for number in (1, 2):
-        folder = tmp_path / f"m-{number}"
+    codes = [
+        CODE.replace("SLOW", repr(str(tmp_path / file))).replace("NUMBER", str(number))
+        for number, file in ((1, "never"), (2, "slow"))
+    ]
+    return write_pair(tmp_path, MODEL, codes, SETTINGS)
+
+
+def write_pair(home: Path, model: str, codes: Sequence[str], settings: str) -> Path:
+    """Write m-1 and m-2 with these codes, and settings; return the folder of all."""
+    for number, code in enumerate(codes, start=1):
+        folder = home / f"m-{number}"
         folder.mkdir()
-        (folder / "model.yaml").write_text(MODEL.replace("NAME", folder.name))
-        slow = repr(str(tmp_path / ("slow" if number == 2 else "never")))
-        (folder / "model.py").write_text(CODE.replace("SLOW", slow).replace("NUMBER", str(number)))
-    (tmp_path / "penstock.yaml").write_text(SETTINGS)
-    return tmp_path
+        (folder / "model.yaml").write_text(model.replace("NAME", folder.name))
+        (folder / "model.py").write_text(code)
+    (home / "penstock.yaml").write_text(settings)
+    return home
 
 
 @pytest.fixture

@@ -163,7 +163,7 @@ class Inferences:
 
     def _is_current(self, model: ServedModel) -> bool:
         served = self._serving.models.get(model.name)
-        return served is not None and (model is served or model is served.pinned)
+        return served is not None and served.stands_for(model)
 
     def _stopping(self) -> bool:
         return self._calls.stopping.is_set()

@@ -54,7 +54,7 @@ class CachedModels:
         model that is served differently by now: the key of the request then differs from the key of the
         answer."""
         kept, served = self._kept.get(model.name), self._models.get(model.name)
-        if served is None or (model is not served and model is not served.pinned):
+        if served is None or not served.stands_for(model):
             return None
         if kept is None or kept.model is not served or kept.looked != self._doubts.changes:
             kept = self._kept[model.name] = CachePolicy(served, self._doubts, kept)
@@ -64,9 +64,8 @@ class CachedModels:
         """Return whether an answer of this variant is one to the key of a call that asked before: its model
         has not been changed since. `before`: how accurate the answer is that was kept then; none takes its
         place that is less so."""
-        model, served = call.model, self._models.get(call.model.name)
-        same = served is not None and (model is served or model is served.pinned)
-        if not same or variant not in variants_of(call):
+        served = self._models.get(call.model.name)
+        if served is None or not served.stands_for(call.model) or variant not in variants_of(call):
             return False
         return accuracy_of(call, variant) >= before
 

@@ -16,13 +16,12 @@ class Lanes:
     """Which requests of a model may share a batch: same wants, size bucket, parameters, shapes. `asking`: the
     variants that another server computes."""
 
-    __slots__ = ("_hint", "_pinned", "_places", "_plain", "_times", "asking", "coming", "edition", "model")
+    __slots__ = ("_hint", "_places", "_plain", "_times", "asking", "coming", "edition", "model")
 
     def __init__(self, model: ServedModel, before: "Lanes | None" = None, coming: bool = False) -> None:
         """Take the lanes of the model as it was served until now (`before`). `coming`: the model is new
         beside others that serve, and has had no replica yet."""
         self.model = model
-        self._pinned = model.pinned
         self.coming: bool = coming or (before is not None and before.coming)
         self.edition = 0  # of what goes in and comes out: rows of two never share a batch
         if before is not None:
@@ -42,7 +41,7 @@ class Lanes:
 
     def takes(self, call: Call) -> bool:
         """Return whether a call of the model as it was before may be asked of it as it is now: `suits`."""
-        return call.model is self._pinned or suits(call, self.model)
+        return self.model.stands_for(call.model) or suits(call, self.model)
 
     def describe(self, call: Call, request_id: int, now_us: int, reserve_us: int) -> Request:
         """Return the call as the scheduler sees it: no tensor in it. It is planned to be ready `reserve_us`

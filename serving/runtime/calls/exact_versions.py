@@ -9,8 +9,7 @@ from serving.ports import Call, Reply, Serving
 from serving.runtime.calls.batch_lanes import suits
 from serving.runtime.calls.payloads import SEVERAL
 from serving.runtime.calls.pending_calls import Deliver, hand_over
-from serving.values.specs import ServedModel
-from serving.values.versions import version_name
+from serving.values.specs import find_version
 from serving.values.vocabulary import NO_REPLICA, Kind
 
 TRIES: Final = 3
@@ -62,18 +61,11 @@ class ExactVersions:
 
     def _place(self, call: Call, version: int) -> bool:
         """Give the call the name that its version has now; False if it has none, or is too different."""
-        model = self._named(call.model.spec.model_name, version)
-        if model is None or (model is not call.model and not suits(call, model)):
+        found = find_version(self._behind.models, call.model.spec.model_name, str(version))
+        if found is None or not (found.pinned is call.model or suits(call, found.pinned)):
             return False
-        call.model = model
+        call.model = found.pinned
         return True
-
-    def _named(self, name: str, version: int) -> ServedModel | None:
-        models = self._behind.models
-        found = models.get(name)
-        if found is None or found.spec.version != version:
-            found = models.get(version_name(name, version))
-        return None if found is None else found.pinned
 
     def _answered(self, asked: _Asked, reply: Reply) -> None:
         wrong = reply.version and (asked.version or reply.version == SEVERAL)

@@ -1,15 +1,17 @@
 """A call that waits for an answer, by itself or for others."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
 
 from serving.cache.entries import KeptAnswer
-from serving.ports import Call, Reply
+from serving.ports import Call, Reply, TakeAnswer
 from serving.runtime.clocks.alarm import Alarm
 from serving.scheduler.waiting.requests import Request
 from serving.values.objectives import MOST_ACCURATE
+from serving.values.tensor import Tensor
 from serving.values.vocabulary import COMPLETED
 
 logger = logging.getLogger(__name__)
@@ -119,3 +121,20 @@ def hand_over(deliver: Deliver, reply: Reply, model: str) -> None:
         deliver(reply)
     except Exception:  # a bug of one edge must cost neither the other answers nor the worker's link
         logger.exception("an answer of %s could not be delivered", model)
+
+
+def stating(version: int, call: Call, deliver: Deliver) -> Deliver:
+    """Return what delivers the call's answer, and have its parts given so too: with this version, where they
+    state no other."""
+    if call.on_answer is not None:
+        call.on_answer = partial(_give_part, version, call.on_answer)
+    return partial(_give, version, deliver)
+
+
+def _give(version: int, deliver: Deliver, reply: Reply) -> None:
+    reply.version = reply.version or version
+    deliver(reply)
+
+
+def _give_part(version: int, take: TakeAnswer, outputs: Sequence[Tensor], stated: int) -> None:
+    take(outputs, stated or version)

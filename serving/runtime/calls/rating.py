@@ -16,13 +16,12 @@ from serving.policy.limits.rate_limits import (
     TenantRate,
     TokenBucket,
 )
-from serving.ports import Call, Reply, Serving, TakeAnswer
-from serving.runtime.calls.pending_calls import Deliver, hand_over
+from serving.ports import Call, Reply, Serving
+from serving.runtime.calls.pending_calls import Deliver, hand_over, stating
 from serving.runtime.calls.selecting import SelectingServing
 from serving.runtime.calls.splitting import Splits
 from serving.selection.feedback import Feedback
 from serving.values.specs import DEFAULT_TENANT, TenantSpec
-from serving.values.tensor import Tensor
 from serving.values.vocabulary import RATE_LIMITED
 
 S_US = 1_000_000
@@ -58,9 +57,7 @@ class RatedServing(SelectingServing):
             call = self.splits.route(call)
             version = call.model.spec.version
             if version and call is not asked:
-                deliver = partial(_from_version, version, deliver)
-                if call.on_answer is not None:
-                    call.on_answer = partial(_part_from_version, version, call.on_answer)
+                deliver = stating(version, call, deliver)
         if self._labels:
             deliver = self.splits.labels.beside(asked, call, deliver)
         if self._shadow:
@@ -91,15 +88,6 @@ class RatedServing(SelectingServing):
         rate.leave()
         reply.limits = limit_lines(rate, self.now_us(), None)
         deliver(reply)
-
-
-def _from_version(version: int, deliver: Deliver, reply: Reply) -> None:
-    reply.version = reply.version or version
-    deliver(reply)
-
-
-def _part_from_version(version: int, take: TakeAnswer, outputs: Sequence[Tensor], other: int) -> None:
-    take(outputs, other or version)
 
 
 def sentence_of(call: Call, rate: TenantRate, refusal: Refusal) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from serving.ports import Reply, Serving
+from serving.runtime.calls.pending_calls import stating
 from serving.runtime.cells.connection import CellConnection
 from serving.runtime.cells.messages import (
     Asked,
@@ -73,20 +74,17 @@ class Answering(CellConnection):
         if call.tenant not in self._serving.tenants:
             call.tenant = DEFAULT_TENANT
         if call.model.spec.decoupled:
-            call.on_answer = partial(self._give, number, call.model.spec.version)
+            call.on_answer = partial(self._give, number)
         self.under_way[number] = 0
-        request_id = self._serving.submit(call, partial(self._computed, number, now, call.model.spec.version))
+        # The caller may know another version under the model's name.
+        deliver = stating(call.model.spec.version, call, partial(self._answer, number, now))
+        request_id = self._serving.submit(call, deliver)
         if number in self.under_way:
             self.under_way[number] = request_id
 
-    def _give(self, number: int, version: int, outputs: Sequence[Tensor], other: int) -> None:
+    def _give(self, number: int, outputs: Sequence[Tensor], version: int) -> None:
         if number in self.under_way:
-            self.write(pack_part(number, outputs, other or version))
-
-    def _computed(self, number: int, began_us: int, version: int, reply: Reply) -> None:
-        """Answer; the caller may know another version under the model's name."""
-        reply.version = reply.version or version
-        self._answer(number, began_us, reply)
+            self.write(pack_part(number, outputs, version))
 
     def _answer(self, number: int, began_us: int, reply: Reply) -> None:
         self.under_way.pop(number, None)

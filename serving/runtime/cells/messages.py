@@ -17,10 +17,10 @@ import orjson
 
 from serving.ports import Call, Reply
 from serving.values.sequences import SequenceStep
-from serving.values.specs import ModelSpec, ServedModel
+from serving.values.specs import ModelSpec, ServedModel, find_version
 from serving.values.tensor import ABSENT, ITEM_BYTES, Buffer, Tensor
 from serving.values.traces import trace_context
-from serving.values.versions import model_of, version_name
+from serving.values.versions import MARK, model_of
 from serving.values.vocabulary import ALL_OUTCOMES
 from serving.worker.frames.wire import Frame, FrameKind, ProtocolError, pack_frame
 
@@ -123,9 +123,10 @@ def _asked(models: Mapping[str, ServedModel], name: str, version: int) -> Served
     """Return the model; `version`: the one that the client names, 0 for any."""
     if not version:
         return models[name]
-    name = model_of(name)
-    model = models[name]
-    return model.pinned if model.spec.version == version else models[version_name(name, version)]
+    found = find_version(models, model_of(name), str(version))
+    if found is None:
+        raise KeyError(name)
+    return found if MARK in found.name else found.pinned
 
 
 def number_of(frame: Frame) -> int:

@@ -79,6 +79,14 @@ def write_accuracy(folder: Path, table: object) -> None:
     (folder / "build" / "accuracy.json").write_text(json.dumps(table, indent=2))
 
 
+def write_candidate(home: Path) -> None:
+    """Write digits-2, a model like digits, beside it."""
+    folder = write_model(home / "models" / "digits-2", DIGITS.replace("name: digits\n", "name: digits-2\n"))
+    for name in ("linear", "cnn"):
+        (folder / "build" / f"{name}.safetensors").touch()
+    write_accuracy(folder, {"linear": 0.97, "cnn": 0.98})
+
+
 def gateway_faults(home: Path, text: str) -> list[str]:
     """The problems of a `penstock.yaml` with this text, in `home`, without the folder's name."""
     with pytest.raises(SettingsError) as caught:

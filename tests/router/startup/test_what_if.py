@@ -16,7 +16,7 @@ from router.settings import load_settings
 from router.startup.what_if import WAITING_MAX, WhatIf, WhatIfError, read_question
 from router.verbs.simulate.what_if import WhatIfBody, WhatIfTask, forecast
 from serving.simulation.traffic.traffic import Mix
-from tests.router.settings.samples import DIGITS, write_accuracy, write_deployment, write_model
+from tests.router.settings.samples import write_candidate, write_deployment
 from tests.router.verbs.simulate.conftest import GATEWAY, measured
 
 MODELS = ["digits", "minilm"]
@@ -137,10 +137,7 @@ models:
 @pytest.fixture
 def rolling(home: Path) -> WhatIf:
     """A gateway with a candidate that has answered 3 of 8 requests."""
-    folder = write_model(home / "models" / "digits-2", DIGITS.replace("name: digits\n", "name: digits-2\n"))
-    for name in ("linear", "cnn"):
-        (folder / "build" / f"{name}.safetensors").touch()
-    write_accuracy(folder, {"linear": 0.97, "cnn": 0.98})
+    write_candidate(home)
     measured(home, "digits-2", "linear", 1000)
     (home / "penstock.yaml").write_text(ROLLOUT)
     current = cast(Current, SimpleNamespace(settings=load_settings(home / "penstock.yaml")))

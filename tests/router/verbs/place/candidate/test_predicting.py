@@ -14,7 +14,7 @@ from router.verbs.place.candidate import predicting
 from router.verbs.place.candidate.predicting import RolloutTask, as_one, predict
 from serving.planning.task import AskedRate
 from serving.simulation.traffic.traffic import Mix
-from tests.router.settings.samples import DIGITS, write_accuracy, write_deployment, write_model
+from tests.router.settings.samples import write_candidate, write_deployment
 from tests.router.verbs.simulate.conftest import measured
 
 GATEWAY = """\
@@ -46,10 +46,7 @@ def home(tmp_path: Path) -> Path:
 
 def deployed(home: Path, neighbour: str) -> Path:
     write_deployment(home, GATEWAY.replace("NEIGHBOUR", neighbour))
-    folder = write_model(home / "models" / "digits-2", DIGITS.replace("name: digits\n", "name: digits-2\n"))
-    for name in ("linear", "cnn"):
-        (folder / "build" / f"{name}.safetensors").touch()
-    write_accuracy(folder, {"linear": 0.97, "cnn": 0.98})
+    write_candidate(home)
     measured(home, "digits", "linear", 1000)
     measured(home, "digits-2", "linear", 2000)
     return home
